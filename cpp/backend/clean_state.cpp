@@ -145,21 +145,21 @@ namespace {
 
 struct SliceState {
   CleanState clean;
-  std::optional<ComputingEngine> engine;
+  std::optional<ComputingEngineScope> engine;
   std::optional<c10::WarningUtils::WarningHandlerGuard> warnings;
-  std::optional<OneThread> alone;
+  std::optional<OneThreadScope> alone;
 };
 
 }  // namespace
 
 void install_clean_state() {
-  settle_number_of_threads();  // of the thread that imports torch, before another one changes it
+  freeze_thread_count();  // of the thread that imports torch, before another one changes it
   Callbacks callbacks;
   set_exception_message(&sentence_of);
   callbacks.enter_commands = [](const Callbacks::Beginning& beginning) -> void* {
     auto slice = std::make_unique<SliceState>();
     if (beginning.engine) {
-      compute_with_one_thread();
+      use_one_thread();
       slice->engine.emplace();
     } else {
       thread_local ThreadCountTuner tuner;

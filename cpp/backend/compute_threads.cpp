@@ -74,26 +74,26 @@ std::atomic<int> g_engines{0};
 
 }  // namespace
 
-void settle_number_of_threads() {
+void freeze_thread_count() {
   at::get_num_threads();
   at::internal::lazy_init_num_threads();
 }
 
-void compute_with_one_thread() {
+void use_one_thread() {
   thread_local bool done = false;
   if (done) return;
   done = true;
-  settle_number_of_threads();
+  freeze_thread_count();
   set_threads(1);
 }
 
-void compute_with(int threads) {
+void use_thread_count(int threads) {
   thread_local int now = 0;
   if (now != threads) set_threads(now = threads);
 }
 
-OneThread::OneThread() : before_(at::get_num_threads()) { set_threads(1); }
-OneThread::~OneThread() { set_threads(before_, kGlobal); }
+OneThreadScope::OneThreadScope() : before_(at::get_num_threads()) { set_threads(1); }
+OneThreadScope::~OneThreadScope() { set_threads(before_, kGlobal); }
 
 void release_team() {
   constexpr int kSoft = 1;  // omp_pause_soft
@@ -121,8 +121,10 @@ void note_wanted_threads() noexcept {
   g_wanted.store(at::get_num_threads(), std::memory_order_relaxed);
 }
 
-ComputingEngine::ComputingEngine() noexcept { g_engines.fetch_add(1, std::memory_order_relaxed); }
-ComputingEngine::~ComputingEngine() { g_engines.fetch_sub(1, std::memory_order_relaxed); }
+ComputingEngineScope::ComputingEngineScope() noexcept {
+  g_engines.fetch_add(1, std::memory_order_relaxed);
+}
+ComputingEngineScope::~ComputingEngineScope() { g_engines.fetch_sub(1, std::memory_order_relaxed); }
 
 int threads_of_engine(Cost cost, int wanted, const Load& load) noexcept {
   const bool leaves_one = load.cores > kFewCores ||

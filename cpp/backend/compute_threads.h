@@ -5,26 +5,26 @@
 
 namespace openreg::backend {
 
-/// Fixes the number of threads with which the calling thread computes. A thread takes it at its
-/// first use of ATen from what torch.set_num_threads was last given, by any thread, and then keeps
-/// it; each library has a first use of its own, as the function that does it is inline.
-void settle_number_of_threads();
+/// Freezes the number of threads with which the calling thread computes. A thread takes it at its
+/// first use of ATen from the last call of torch.set_num_threads, on any thread, and then keeps it;
+/// each library has a first use of its own, because the function that does it is inline.
+void freeze_thread_count();
 
 /// Makes the calling thread compute without a team: with one OpenMP and one MKL thread. Affects no
 /// other thread. Cheap after the first call. See docs/architecture.md, "Streams": a second team in
 /// the process slows down both.
-void compute_with_one_thread();
+void use_one_thread();
 
 /// Makes the calling thread compute with this many threads. Affects no other thread.
-void compute_with(int threads);
+void use_thread_count(int threads);
 
 /// While it lives, the calling thread computes with one thread.
-class OneThread {
+class OneThreadScope {
  public:
-  OneThread();
-  ~OneThread();
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
+  OneThreadScope();
+  ~OneThreadScope();
+  OneThreadScope(const OneThreadScope&) = delete;
+  OneThreadScope& operator=(const OneThreadScope&) = delete;
 
  private:
   const int before_;
@@ -39,12 +39,12 @@ void release_team();
 void note_wanted_threads() noexcept;
 
 /// While it lives, the calling thread is an engine that runs commands. See Note [Teams].
-class ComputingEngine {
+class ComputingEngineScope {
  public:
-  ComputingEngine() noexcept;
-  ~ComputingEngine();
-  ComputingEngine(const ComputingEngine&) = delete;
-  ComputingEngine& operator=(const ComputingEngine&) = delete;
+  ComputingEngineScope() noexcept;
+  ~ComputingEngineScope();
+  ComputingEngineScope(const ComputingEngineScope&) = delete;
+  ComputingEngineScope& operator=(const ComputingEngineScope&) = delete;
 };
 
 /// Who else computes when a long command begins.

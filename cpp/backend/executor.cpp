@@ -193,7 +193,7 @@ class CollectedWarnings final : public c10::WarningHandler {
 void begin_thread() {
   static_cast<void>(new CleanState);  // for ever: the thread does nothing else
   c10::WarningUtils::set_warning_handler(&CollectedWarnings::of_this_thread());
-  compute_with_one_thread();
+  use_one_thread();
 }
 
 void use_settings(const ExecutorCallbacks::Settings& packed) {
@@ -222,7 +222,7 @@ const bool kInstalled = [] {
       .warn = &warn,
       .begin = &ResultPlacement::prepare_process,
       .begin_thread = &begin_thread,
-      .use_threads = &compute_with,
+      .use_threads = &use_thread_count,
       .use_settings = &use_settings,
       .classify = &classify,
       .take_warnings = [] { return CollectedWarnings::of_this_thread().take(); },

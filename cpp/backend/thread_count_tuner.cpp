@@ -34,7 +34,7 @@ using Duration = std::chrono::duration<double, std::nano>;
 constexpr int kNothingDone = 16;  // an engine that did less than a 16th did nothing
 constexpr double kClear = 8;      // gain and cost differ by this factor
 
-constexpr std::uint64_t kWaitsToSettle = 2;
+constexpr std::uint64_t kWarmUpWaits = 2;
 constexpr std::uint64_t kWaitsOfPart = 8;
 // Of the parts of a trial the fastest counts: other programs disturb some of them. But a trial ends
 // if a part, even a short one, takes much longer than the other choice: beside busy programs a step
@@ -84,17 +84,16 @@ void ThreadCountTuner::measure(const Waits& so_far) noexcept {
   const auto waits = so_far.count - begin_.count;
   const auto time = so_far.time - begin_.time;
   const Duration launched = so_far.launched - begin_.launched;
-  if (!settled_) {
-    if (waits < kWaitsToSettle || time < thresholds::kSettling) return;
-    settled_ = true;
+  if (!is_warm_) {
+    if (waits < kWarmUpWaits || time < thresholds::kWarmUp) return;
+    is_warm_ = true;
     begin_ = so_far;
     return;
   }
   if (launched.count() <= 0) return;
   const double pace = time / launched;
   const bool whole = waits >= kWaitsOfPart && time >= thresholds::kPart;
-  if (!whole &&
-      !(waits >= kWaitsOfSlowPart && time >= thresholds::kSettling && is_much_slower(pace)))
+  if (!whole && !(waits >= kWaitsOfSlowPart && time >= thresholds::kWarmUp && is_much_slower(pace)))
     return;
   begin_ = so_far;
   note(launched.count() / static_cast<double>(waits), pace);
@@ -121,7 +120,7 @@ void ThreadCountTuner::note(double work, double pace) noexcept {
   if (in_trial_) return end_trial();
   if (parts_ < parts_to_keep_) return;
   in_trial_ = true;
-  settle(!team_);
+  switch_to(!team_);
 }
 
 void ThreadCountTuner::end_trial() noexcept {
@@ -132,13 +131,13 @@ void ThreadCountTuner::end_trial() noexcept {
       faster ? kPartsBetweenTrials
              : std::clamp(parts_to_keep_ * times, kPartsBetweenTrials, kMostPartsBetweenTrials);
   in_trial_ = false;
-  settle(faster ? team_ : !team_);
+  switch_to(faster ? team_ : !team_);
 }
 
-void ThreadCountTuner::settle(bool team) noexcept {
+void ThreadCountTuner::switch_to(bool team) noexcept {
   team_ = team;
   parts_ = 0;
-  settled_ = false;
+  is_warm_ = false;
 }
 
 }  // namespace openreg::backend

@@ -25,11 +25,11 @@ class ThreadCountTuner {
   bool is_much_slower(double pace) const noexcept;
   void note(double work, double pace) noexcept;
   void end_trial() noexcept;
-  void settle(bool team) noexcept;
+  void switch_to(bool team) noexcept;
 
   bool had_team_ = true;  // in the last wait
   bool team_ = false;     // in waits that are in doubt
-  bool settled_ = false;
+  bool is_warm_ = false;
   bool in_trial_ = false;  // team_ was the slower choice when it was last measured
   int parts_ = 0;          // measured since team_ was chosen
   int parts_to_keep_ = 0;  // parts to keep team_ before the other choice is tried

@@ -75,7 +75,7 @@ void visit_device_threads(autograd::Engine& engine) {
 
 }  // namespace
 
-void settle_autograd_threads() noexcept {
+void wait_for_autograd_threads() noexcept {
   try {
     // In a forked child this makes a new engine. The parent's has no threads here, and its
     // destructor would wait for them in vain.

@@ -210,7 +210,7 @@ void init_device(nb::module_& m) {
       "end_of_python",
       [] {
         restrict_to_this_thread();
-        settle_autograd_threads();
+        wait_for_autograd_threads();
       },
       ReleaseGil(),
       "Gives queued commands one second. Afterwards only the calling thread may use the device. "

@@ -36,7 +36,7 @@ struct StreamImpl;
 // A host that waits for a stream that another thread runs polls for kSpinTime, too, and then
 // sleeps; it checks for an interrupt every kAskWhileHelping or kAskWhileAsleep. From its earlier
 // waits it decides with how many threads it computes: Note [Teams of hosts] in
-// backend/thread_count_tuner.cpp (kSpinOfTeams, kSettling, kPart). How many threads a long command
+// backend/thread_count_tuner.cpp (kSpinOfTeams, kWarmUp, kPart). How many threads a long command
 // gets is in Note [Teams] in backend/compute_threads.cpp (kOutlastsHost).
 
 /// The thresholds of Note [What engines and hosts expect of each other], except kSpinTime
@@ -68,7 +68,7 @@ inline constexpr milliseconds kAskWhileAsleep{50};
 /// How long the threads of a team spin after a parallel region, and when they have certainly
 /// stopped.
 inline constexpr milliseconds kSpinOfTeams{5};
-inline constexpr milliseconds kSettling{8};
+inline constexpr milliseconds kWarmUp{8};
 /// The shortest time over which a host compares waits with and without its team.
 inline constexpr milliseconds kPart{2};
 

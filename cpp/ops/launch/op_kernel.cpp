@@ -57,7 +57,7 @@ bool OpKernel::run_raw(std::span<const std::byte> command) const {
 void OpKernel::run_body(ArgumentReader& arguments) const {
   if (!body_traits_.widened.empty()) arguments.widen(body_traits_.widened);
   body_(*this, arguments);
-  arguments.settle_outputs();
+  arguments.write_back_outputs();
 }
 
 std::unique_ptr<PreparedCommand> OpKernel::prepare(const Kernel& kernel,

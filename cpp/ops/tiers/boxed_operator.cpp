@@ -213,12 +213,12 @@ void BoxedOperator::run(ArgumentReader& reader) const {
   }
   std::size_t next = 0;
   for (std::size_t i = 0; i < results_.size(); ++i) {
-    if (results_[i] == kNew) settle(stack[i].toTensor(), made[next++]);
+    if (results_[i] == kNew) copy_result(stack[i].toTensor(), made[next++]);
   }
 }
 
 // Copies a kernel's result to its place, if it is not there already.
-void BoxedOperator::settle(const at::Tensor& from, at::Tensor& to) {
+void BoxedOperator::copy_result(const at::Tensor& from, at::Tensor& to) {
   TORCH_CHECK(
       from.defined() == to.defined() && (!to.defined() || from.sizes() == to.sizes()),
       "openreg: the shape of a result depends on the values of a tensor; call the operator on "

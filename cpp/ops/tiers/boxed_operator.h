@@ -55,7 +55,7 @@ class BoxedOperator {
   explicit BoxedOperator(const c10::OperatorHandle& op);
   bool read_schema(const char* name);
   void run(ArgumentReader& reader) const;
-  static void settle(const at::Tensor& from, at::Tensor& to);
+  static void copy_result(const at::Tensor& from, at::Tensor& to);
 
   c10::OperatorHandle op_;
   std::unique_ptr<const OpKernel> kernel_;

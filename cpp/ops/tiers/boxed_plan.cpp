@@ -72,7 +72,7 @@ class Probing {
       if (out.is_conj() || out.is_neg()) return false;
       results_.push_back(Geometry::of(out));
     }
-    reader.settle_outputs();
+    reader.write_back_outputs();
     return true;
   }
 

@@ -198,7 +198,7 @@ void ArgumentReader::narrow() {
   narrow_.clear();
 }
 
-void ArgumentReader::settle_outputs() {
+void ArgumentReader::write_back_outputs() {
   if (!narrow_.empty()) narrow();
   const CommandView view(command_);
   for (std::size_t i = 0; const auto& record : view.tensors()) {

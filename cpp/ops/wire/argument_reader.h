@@ -50,8 +50,8 @@ class ArgumentReader {
   /// that lies elsewhere, with its number and the difference of the addresses.
   template <class Moved>
   void move_to(std::span<const std::byte> command, Moved&& moved);
-  /// Called after settle_outputs(): whether nothing else refers to a tensor, and the kernel has not
-  /// changed the strides of an output.
+  /// Called after write_back_outputs(): whether nothing else refers to a tensor, and the kernel has
+  /// not changed the strides of an output.
   bool can_serve_again() const noexcept;
 
   /// Starts again at the first argument.
@@ -59,13 +59,13 @@ class ArgumentReader {
 
   /// Whether a tensor has one of these dtypes.
   bool holds_any(std::span<const c10::ScalarType> dtypes) const noexcept;
-  /// Until settle_outputs(), tensors of these dtypes, of half precision, are replaced by copies in
-  /// single precision, for a kernel that is slow in theirs or lacks them.
+  /// Until write_back_outputs(), tensors of these dtypes, of half precision, are replaced by copies
+  /// in single precision, for a kernel that is slow in theirs or lacks them.
   void widen(std::span<const c10::ScalarType> dtypes);
   /// Called after the kernel: gives widened outputs their values, and resolves a conj or neg bit
   /// that the kernel has set on an output, as the device tensor does not get it. Throws if the
   /// kernel has changed the shape of an output.
-  void settle_outputs();
+  void write_back_outputs();
 
   template <class T>
   T value() {

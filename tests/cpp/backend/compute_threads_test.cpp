@@ -137,7 +137,7 @@ TEST(ComputeThreads, AHostComputesWithItsOwnNumberAfterAReproducibleCommand) {
 TEST(ComputeThreads, AHostWithoutATeamComputesWithOneThreadForATurn) {
   const ComputesWith eight(8);
   {
-    const OneThread alone;
+    const OneThreadScope alone;
     EXPECT_EQ(at::get_num_threads(), 1);
     EXPECT_EQ(threads_where_the_host_runs(kLong), 8);
   }

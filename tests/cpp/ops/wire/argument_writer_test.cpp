@@ -148,7 +148,7 @@ TEST(Arguments, AnOutputWhoseMarksAKernelTookAwayHasThemAgain) {
   const auto& output = reader.tensor();
   output._set_neg(false);
   output.fill_(3);
-  reader.settle_outputs();
+  reader.write_back_outputs();
   EXPECT_TRUE(output.is_neg());
   EXPECT_TRUE(at::equal(output, at::full({2}, 3.0, at::kFloat)));
   const auto* const memory = static_cast<const float*>(output.storage().data());
