@@ -163,7 +163,7 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
     expect_may_wait(device, "aten::copy_ from memory that is not pinned");
     ArgumentWriter writer(copy_kernel.name(), device);
     writer.tensor(destination, Access::kWrite);
-    writer.inline_tensor(writer.hold(source.contiguous()));
+    writer.inline_tensor(writer.keep_alive(source.contiguous()));
     launch(copy_kernel, writer);
   } else {
     wait_for_device(device, "aten::copy_ from memory that is not pinned");

@@ -102,7 +102,7 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
   std::size_t next = 0;
   writer.at_argument(ArgumentPlace::kResult);
   for (; next < op->new_results(); ++next) {
-    writer.carry(plan->allocations[next]);
+    writer.encode(plan->allocations[next]);
     made.push_back(make_result(stream, plan->results[next]));
     writer.tensor(made.back(), Access::kWrite);
   }

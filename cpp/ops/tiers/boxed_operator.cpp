@@ -156,16 +156,18 @@ bool BoxedOperator::read_schema(const char* name) {
 
 bool BoxedOperator::write_arguments(ArgumentWriter& writer, Arguments arguments) const {
   // Kernels choose algorithms, and the strides of results, by the number of threads.
-  writer.sign(static_cast<std::uint64_t>(at::get_num_threads()));
+  writer.add_signature_word(static_cast<std::uint64_t>(at::get_num_threads()));
   for (std::size_t i = 0; i < roles_.size(); ++i) {
     writer.at_argument(static_cast<std::int16_t>(i));
     if (roles_[i] == Role::kOut) {
       const auto& out = arguments[i].toTensor();
-      writer.sign(static_cast<std::uint64_t>(out.scalar_type()));
-      writer.sign(input_that_is(arguments, i));
+      writer.add_signature_word(static_cast<std::uint64_t>(out.scalar_type()));
+      writer.add_signature_word(input_that_is(arguments, i));
       if (out.numel() == 0 && !is_empty_default(out)) {  // kernels may change their strides
-        for (const auto size : out.sizes()) writer.sign(static_cast<std::uint64_t>(size));
-        for (const auto stride : out.strides()) writer.sign(static_cast<std::uint64_t>(stride));
+        for (const auto size : out.sizes())
+          writer.add_signature_word(static_cast<std::uint64_t>(size));
+        for (const auto stride : out.strides())
+          writer.add_signature_word(static_cast<std::uint64_t>(stride));
       }
       continue;
     }

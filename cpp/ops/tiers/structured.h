@@ -210,7 +210,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
     ArgumentWriter writer(name(), *device);
     std::int16_t number = 0;
     ((writer.at_argument(number++), ArgumentOf<A>::write(writer, args)), ...);
-    writer.sign_value(form);
+    writer.add_to_signature(form);
     if (form != Form::kFunctional) write_outputs(writer, outputs, ArgumentPlace::kOut);
     const auto signature = writer.signature(this);
     const auto known = PlanCache::find(signature);
@@ -309,7 +309,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
                     std::optional<at::ScalarType> computation) {
     if constexpr (std::is_same_v<T, at::Tensor>) {
       if (computation) {
-        writer.tensor(writer.hold(argument.to(*computation)));
+        writer.tensor(writer.keep_alive(argument.to(*computation)));
         return;
       }
     }

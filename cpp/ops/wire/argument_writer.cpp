@@ -55,14 +55,14 @@ std::uint64_t environment() {
 bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
   if (!tensor.defined()) {
     ++place_.element;
-    carry<std::int32_t>(kUndefined);
-    sign(0);
+    encode<std::int32_t>(kUndefined);
+    add_signature_word(0);
     return true;
   }
   const auto i = tensor_index_.find(tensors_, tensor.unsafeGetTensorImpl());
   if (!i) return false;
   ++place_.element;
-  sign(~*i);
+  add_signature_word(~*i);
   if (access == Access::kWrite) {
     is_in_place_ = true;
     overlaps_itself_ |= at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
@@ -73,7 +73,7 @@ bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
     storage.written = true;
     shares_written_memory_ |= storage.tensors > 1;
   }
-  carry(static_cast<std::int32_t>(*i));
+  encode(static_cast<std::int32_t>(*i));
   return true;
 }
 
@@ -124,7 +124,7 @@ void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t stor
   const auto end = extent == 0 ? 0 : static_cast<std::size_t>(offset + extent) * itemsize;
   tensors_.push_back({impl, {offset, storage, static_cast<std::uint32_t>(at)}, end, place_});
   ++place_.element;
-  carry(static_cast<std::int32_t>(tensors_.size() - 1));
+  encode(static_cast<std::int32_t>(tensors_.size() - 1));
 }
 
 void ArgumentWriter::add_payload_tensor(const at::TensorBase& cpu_tensor) {
@@ -139,7 +139,7 @@ void ArgumentWriter::add_payload_tensor(const at::TensorBase& cpu_tensor) {
 
 // The value becomes part of the signature as that of a number does, so that a value which the
 // kernel refuses is refused at the call.
-void ArgumentWriter::sign_number_of(const at::TensorBase& cpu_tensor) {
+void ArgumentWriter::add_number_to_signature(const at::TensorBase& cpu_tensor) {
   const void* const data = cpu_tensor.const_data_ptr();
   switch (cpu_tensor.scalar_type()) {
     case at::kDouble:
@@ -157,7 +157,7 @@ void ArgumentWriter::sign_number_of(const at::TensorBase& cpu_tensor) {
     default: {
       std::uint64_t bits[2] = {};
       std::memcpy(bits, data, std::min(cpu_tensor.itemsize(), sizeof(bits)));
-      for (const auto word : bits) sign(word);
+      for (const auto word : bits) add_signature_word(word);
     }
   }
 }
@@ -168,7 +168,7 @@ void ArgumentWriter::tensor(const at::TensorBase& tensor, Access access) {
     add_tensor(tensor, add_storage(tensor.storage(), access), written_flag(access));
   } else if (access == Access::kRead && tensor.is_cpu() && tensor.dim() == 0) {
     add_payload_tensor(tensor);
-    sign_number_of(tensor);
+    add_number_to_signature(tensor);
   } else {
     refuse_mixed_devices(op_, device_, tensor.device());
   }
@@ -189,25 +189,25 @@ void ArgumentWriter::pinned_tensor(const at::TensorBase& cpu_tensor, Access acce
 }
 
 void ArgumentWriter::number(const c10::Scalar& v) {
-  sign(static_cast<std::uint64_t>(v.type()));
-  carry(v.type());
+  add_signature_word(static_cast<std::uint64_t>(v.type()));
+  encode(v.type());
   if (v.isComplex()) {
-    carry(v.toComplexDouble());
+    encode(v.toComplexDouble());
   } else if (v.isFloatingPoint()) {
-    carry(v.toDouble());
+    encode(v.toDouble());
   } else if (v.type() == at::kUInt64) {
-    carry(v.toUInt64());
+    encode(v.toUInt64());
   } else {
-    carry(v.toLong());
+    encode(v.toLong());
   }
-  sign_number(v);
+  add_kind_to_signature(v);
 }
 
 // Once, at the end, when all dtypes of the call are known.
-void ArgumentWriter::sign_numbers() {
-  if (signed_) return;
-  signed_ = true;
-  sign(environment());
+void ArgumentWriter::add_numbers_to_signature() {
+  if (has_numbers_) return;
+  has_numbers_ = true;
+  add_signature_word(environment());
   if (numbers_.empty()) return;
   auto greatest = Number::greatest(c10::get_default_dtype_as_scalartype());
   for (const auto& tensor : tensors_) {
@@ -215,12 +215,12 @@ void ArgumentWriter::sign_numbers() {
     if (!(known.flags & kPayload)) greatest = std::min(greatest, Number::greatest(known.type()));
   }
   for (const auto& number : numbers_)
-    number.sign(greatest, [this](std::uint64_t word) { sign(word); });
+    number.add_to_signature(greatest, [this](std::uint64_t word) { add_signature_word(word); });
 }
 
 SignatureView ArgumentWriter::signature(const void* whom) {
-  if (!signed_) {
-    sign_numbers();
+  if (!has_numbers_) {
+    add_numbers_to_signature();
     // Then it matters which elements coincide, but not where in the storage they are.
     if (shares_written_memory_) {
       c10::SmallVector<std::int64_t, 6> first(storages_.size(), -1);  // bytes
@@ -228,7 +228,7 @@ SignatureView ArgumentWriter::signature(const void* whom) {
         const auto begin = tensor.record.storage_offset *
                            static_cast<std::int64_t>(c10::elementSize(shape(tensor).type()));
         if (first[tensor.record.storage] < 0) first[tensor.record.storage] = begin;
-        sign(static_cast<std::uint64_t>(begin - first[tensor.record.storage]));
+        add_signature_word(static_cast<std::uint64_t>(begin - first[tensor.record.storage]));
       }
     }
   }
@@ -241,7 +241,7 @@ SignatureView ArgumentWriter::signature(const void* whom) {
 // The words without sizes and strides.
 SignatureView ArgumentWriter::signature(const void* whom, SignatureLevel level,
                                         c10::SmallVectorImpl<std::uint64_t>& words) {
-  sign_numbers();
+  add_numbers_to_signature();
   c10::SmallVector<std::uint64_t, 16> sizes;  // the sizes signed so far, each once
   auto next = tensors_.begin();
   for (std::size_t i = 0; i < words_.size();) {

@@ -42,7 +42,7 @@ struct ArgumentPlace {
 /// by which calls are compared. See Note [Arguments on the wire] in command_layout.h. Tensors
 /// travel as metadata, never as owners: the bytes hold only device pointers, sizes and values, so
 /// that a command can be encoded, shown, and run elsewhere. The tensors must outlive the writer;
-/// hold() ensures this for a call's temporaries. Used by one thread.
+/// keep_alive() ensures this for a call's temporaries. Used by one thread.
 class ArgumentWriter {
  public:
   /// `op`, which must outlive the writer, names the operator in errors. Tensors on a device other
@@ -64,31 +64,32 @@ class ArgumentWriter {
   void at_argument(std::int16_t argument, std::uint16_t element = 0) noexcept {
     place_ = {argument, element};
   }
-  /// Where a tensor was first written. `tensor`: its number.
+  /// The argument with which a tensor was first written. `tensor`: its number.
   ArgumentPlace place_of(std::size_t tensor) const noexcept { return tensors_[tensor].place; }
   /// Whether an output that the caller gave is one of the inputs.
   bool is_in_place() const noexcept { return is_in_place_; }
 
   /// Flags, enumerations, integers, plain floating-point numbers and optionals of them become part
-  /// of the signature; other types are only carried.
+  /// of the signature; other types are only encoded.
   template <class T>
   void value(const T& v) {
-    carry(v);
-    sign_value(v);
+    encode(v);
+    add_to_signature(v);
   }
-  /// A number of which only the kind becomes part of the signature (number.h).
+  /// Writes a number of which only the kind becomes part of the signature (number.h).
   void number(const c10::Scalar& v);
-  /// Makes the kind of a number part of the signature, without carrying the number.
-  void sign_number(const c10::Scalar& v) { numbers_.emplace_back(v); }
+  /// Makes the kind of a number part of the signature, without encoding the number.
+  void add_kind_to_signature(const c10::Scalar& v) { numbers_.emplace_back(v); }
+  /// Writes an array; its elements become part of the signature as values do.
   template <class T>
   void array(const T* data, std::size_t count) {
-    carry_array(data, count);
-    sign(count);
-    for (std::size_t i = 0; i < count; ++i) sign_value(data[i]);
+    encode_array(data, count);
+    add_signature_word(count);
+    for (std::size_t i = 0; i < count; ++i) add_to_signature(data[i]);
   }
-  /// For values that only the kernel needs.
+  /// Writes a value that only the kernel needs: it is no part of the signature.
   template <class T>
-  void carry(const T& v) {
+  void encode(const T& v) {
     static_assert(std::is_trivially_copyable_v<T>);
     constexpr auto kWords = (sizeof(T) + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);
     const auto at = values_.size();
@@ -97,12 +98,13 @@ class ArgumentWriter {
       values_.back() = 0;  // commands are compared
     std::memcpy(values_.data() + at, &v, sizeof(T));
   }
-  /// For words that only belong to the signature.
-  void sign(std::uint64_t word) { words_.push_back(word); }
+  /// Adds a word to the signature only.
+  void add_signature_word(std::uint64_t word) { words_.push_back(word); }
+  /// Adds a value to the signature only, if it is of a type that value() names.
   template <class T>
-  void sign_value(const T& v) {
+  void add_to_signature(const T& v) {
     if constexpr (std::is_same_v<T, bool> || std::is_enum_v<T> || std::is_same_v<T, char>) {
-      sign(static_cast<std::uint64_t>(v));
+      add_signature_word(static_cast<std::uint64_t>(v));
     } else if constexpr (std::is_integral_v<T>) {
       integers_.push_back(static_cast<std::uint64_t>(v));
     } else if constexpr (std::is_floating_point_v<T>) {
@@ -110,14 +112,14 @@ class ArgumentWriter {
     }
   }
   template <class T>
-  void sign_value(const std::optional<T>& v) {
-    sign(v.has_value() ? 1 : 0);
-    if (v) sign_value(*v);
+  void add_to_signature(const std::optional<T>& v) {
+    add_signature_word(v.has_value() ? 1 : 0);
+    if (v) add_to_signature(*v);
   }
 
   /// Keeps a temporary alive until after the launch, so that no other temporary of the same call
   /// gets its memory (or its address, which identifies a tensor).
-  const at::Tensor& hold(at::Tensor temporary) {
+  const at::Tensor& keep_alive(at::Tensor temporary) {
     held_.push_back(std::move(temporary));
     return held_.back();
   }
@@ -126,13 +128,13 @@ class ArgumentWriter {
   /// and which geometry its results have. `whom`: the kernel. Valid until something else is
   /// written.
   SignatureView signature(const void* whom);
-  /// A signature with less detail, which is the same for calls that are alike; `words` receives its
-  /// words. May be called before or after signature().
+  /// A signature with less detail, which is the same for calls that are alike by `level`; `words`
+  /// receives its words. May be called before or after the other overload.
   SignatureView signature(const void* whom, SignatureLevel level,
                           c10::SmallVectorImpl<std::uint64_t>& words);
 
-  /// A command, valid until the next finish() or the end of the writer. Throws c10::Error if the
-  /// storage of a tensor is too short for it.
+  /// Returns the command, valid until the next finish() or the end of the writer. Throws c10::Error
+  /// if the storage of a tensor is too short for it.
   std::span<const std::byte> finish();
 
   /// Notes in the command, even if it is finished, that its kernel's warnings have been reported.
@@ -171,9 +173,9 @@ class ArgumentWriter {
   };
 
   template <class T>
-  void carry_array(const T* data, std::size_t count) {
+  void encode_array(const T* data, std::size_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
-    carry<std::uint64_t>(count);
+    encode<std::uint64_t>(count);
     const auto bytes = count * sizeof(T);
     const auto at = values_.size();
     values_.resize_for_overwrite(at + (bytes + 7) / 8);
@@ -183,8 +185,8 @@ class ArgumentWriter {
   void add_tensor(const at::TensorBase& tensor, std::uint32_t storage, std::uint8_t flags);
   std::uint32_t add_storage(const c10::Storage& storage, Access access);
   void add_payload_tensor(const at::TensorBase& cpu_tensor);
-  void sign_number_of(const at::TensorBase& cpu_tensor);
-  void sign_numbers();
+  void add_number_to_signature(const at::TensorBase& cpu_tensor);
+  void add_numbers_to_signature();
   TensorShape& shape(const TensorEntry& tensor) {
     return reinterpret_cast<TensorShape&>(words_[tensor.record.word]);
   }
@@ -200,7 +202,7 @@ class ArgumentWriter {
   bool shares_written_memory_ = false;
   bool overlaps_itself_ = false;
   bool drops_warnings_ = false;
-  bool signed_ = false;
+  bool has_numbers_ = false;
   std::size_t bytes_touched_ = 0;
   c10::SmallVector<StorageEntry, 5> storages_;
   c10::SmallVector<TensorEntry, 5> tensors_;
@@ -215,8 +217,7 @@ class ArgumentWriter {
   c10::SmallVector<std::byte, 1024> command_;
 };
 
-/// One tensor of an encoded command, for code that inspects commands. Tensors in the payload are
-/// left out.
+/// One tensor of an encoded command, for code that inspects commands.
 struct TensorView {
   const void* data;  ///< device pointer of the storage, or a pinned host pointer
   std::size_t nbytes;

@@ -22,8 +22,8 @@ bool is_number(const c10::Type& type) {
 template <class List>
 void write_list(ArgumentWriter& writer, Tag tag, const List& list) {
   writer.value(tag);
-  writer.carry<std::uint64_t>(list.size());
-  writer.sign(list.size());
+  writer.encode<std::uint64_t>(list.size());
+  writer.add_signature_word(list.size());
 }
 
 }  // namespace
@@ -84,8 +84,8 @@ bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::T
   const bool scales = numbers == Numbers::kScale && is_number(type);
   const auto write_number = [&](Tag tag, const auto& number) {
     writer.value(tag);
-    writer.carry(number);
-    scales ? writer.sign_number(number) : writer.sign_value(number);
+    writer.encode(number);
+    scales ? writer.add_kind_to_signature(number) : writer.add_to_signature(number);
   };
   if (value.isNone()) {
     writer.value(Tag::kNone);
@@ -102,9 +102,9 @@ bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::T
   } else if (value.isComplexDouble()) {
     const auto number = value.toComplexDouble();
     writer.value(Tag::kComplex);
-    writer.carry(number);
-    writer.sign_value(number.real());
-    writer.sign_value(number.imag());
+    writer.encode(number);
+    writer.add_to_signature(number.real());
+    writer.add_to_signature(number.imag());
   } else if (value.isString()) {
     const std::string_view text = value.toStringRef();
     writer.value(Tag::kString);

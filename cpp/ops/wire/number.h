@@ -20,16 +20,17 @@ class Number {
   /// Calls `add(word)` with the words by which calls are compared. `greatest`: the smallest of
   /// greatest() of the call's dtypes.
   template <class Add>
-  void sign(double greatest, Add&& add) const {
+  void add_to_signature(double greatest, Add&& add) const {
     const auto kind = static_cast<std::uint64_t>(type_) << 8;
     if (magnitude_ <= greatest) {
       add(kind | (magnitude_ == 0 ? 0U : negative_ ? 1U : 2U));
     } else {
-      sign_exactly(add);
+      add_value(add);
     }
   }
+  /// Calls `add(word)` with the words of the number's value.
   template <class Add>
-  void sign_exactly(Add&& add) const {
+  void add_value(Add&& add) const {
     add(static_cast<std::uint64_t>(type_) << 8 | 3U);
     add(bits_);
     add(imaginary_bits_);

@@ -83,7 +83,7 @@ struct Argument<at::Scalar> {
 template <>
 struct Argument<backend::PhiloxState> {
   using Held = backend::PhiloxState;
-  static void write(ArgumentWriter& writer, Held value) { writer.carry(value); }
+  static void write(ArgumentWriter& writer, Held value) { writer.encode(value); }
   static Held read(ArgumentReader& reader) {
     return backend::philox_of_command(reader.value<Held>());
   }
@@ -197,8 +197,8 @@ template <>
 struct Argument<at::ITensorListRef> {
   using Held = std::vector<at::Tensor>;
   static void write(ArgumentWriter& writer, const at::ITensorListRef& value) {
-    writer.carry<std::uint64_t>(value.size());
-    writer.sign(value.size());
+    writer.encode<std::uint64_t>(value.size());
+    writer.add_signature_word(value.size());
     for (const auto& tensor : value) writer.tensor(tensor);
   }
   static Held read(ArgumentReader& reader) {
@@ -223,13 +223,13 @@ struct Argument<c10::List<std::optional<at::Tensor>>> {
   using List = c10::List<std::optional<at::Tensor>>;
   using Held = List;
   static void write(ArgumentWriter& writer, const List& value) {
-    writer.carry<std::uint64_t>(value.size());
-    writer.sign(value.size());
+    writer.encode<std::uint64_t>(value.size());
+    writer.add_signature_word(value.size());
     for (const auto& element : value) {
       const std::optional<at::Tensor> index = element;
       const auto tensor = index ? *index : at::Tensor();
       const bool copied = tensor.defined() && tensor.is_cpu() && tensor.dim() > 0;
-      writer.tensor(copied ? writer.hold(on_device(tensor, writer.device())) : tensor);
+      writer.tensor(copied ? writer.keep_alive(on_device(tensor, writer.device())) : tensor);
     }
   }
   static Held read(ArgumentReader& reader) {

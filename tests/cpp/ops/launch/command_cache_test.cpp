@@ -86,7 +86,7 @@ class CommandCacheTest : public ::testing::Test {
   static void run(const at::Tensor& tensor, std::int64_t value) {
     ArgumentWriter writer("test::cached", kDevice);
     writer.tensor(tensor, Access::kWrite);
-    writer.carry(value);
+    writer.encode(value);
     const auto command = writer.finish();
     kKernel.run(command);
   }

@@ -99,8 +99,8 @@ TEST(SignatureTest, OffsetsCountWhereWrittenMemoryIsShared) {
   const auto x = floats({8});
   const auto call = [&](std::int64_t offset) {
     return [x, offset](ArgumentWriter& writer) {
-      writer.tensor(writer.hold(x.narrow(0, 0, 4)), Access::kWrite);
-      writer.tensor(writer.hold(x.narrow(0, offset, 4)));
+      writer.tensor(writer.keep_alive(x.narrow(0, 0, 4)), Access::kWrite);
+      writer.tensor(writer.keep_alive(x.narrow(0, offset, 4)));
     };
   };
   const auto apart = signature_of(call(4));
@@ -128,7 +128,7 @@ TEST(SignatureTest, SettingsOfTheProcessCount) {
 
 SignatureView alike(ArgumentWriter& writer, c10::SmallVectorImpl<std::uint64_t>& words,
                     at::IntArrayRef first, at::IntArrayRef second) {
-  const auto& a = writer.hold(floats(first));
+  const auto& a = writer.keep_alive(floats(first));
   writer.tensor(a);
   const auto b = floats(second);
   writer.tensor(b);
