@@ -111,7 +111,7 @@ const BoxedOperator* BoxedOperator::find(const c10::OperatorHandle& op) {
 BoxedOperator::BoxedOperator(const c10::OperatorHandle& op) : op_(op) {
   const auto* const name = name_of(op);
   if (is_left_to_tier_3(op, name) || !read_schema(name)) return;
-  if (has_quirk(name, Quirk::kNumbersScale)) numbers_ = Numbers::kScale;
+  if (has_quirk(name, Quirk::kNumbersScale)) scalar_role_ = ScalarRole::kScaleOnly;
   writes_any_strides_ = output_support(name, /*iterates=*/false) == OutputSupport::kAnyStrides;
   records_gradient_ = has_quirk(name, Quirk::kRecordsGradient);
   kernel_ = std::make_unique<CpuKernel>(name, *this);
@@ -173,7 +173,7 @@ bool BoxedOperator::write_arguments(ArgumentWriter& writer, Arguments arguments)
     }
     const auto access = roles_[i] == Role::kWritten ? Access::kWrite : Access::kRead;
     const auto& type = *op_.schema().arguments()[i].type();
-    if (!write_ivalue(writer, arguments[i], type, access, numbers_)) return false;
+    if (!write_ivalue(writer, arguments[i], type, access, scalar_role_)) return false;
   }
   return true;
 }

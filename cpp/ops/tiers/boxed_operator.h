@@ -59,7 +59,7 @@ class BoxedOperator {
 
   c10::OperatorHandle op_;
   std::unique_ptr<const OpKernel> kernel_;
-  Numbers numbers_ = Numbers::kDecide;
+  ScalarRole scalar_role_ = ScalarRole::kInSignature;
   std::vector<Role> roles_;
   std::vector<int> results_;
   std::size_t new_results_ = 0;

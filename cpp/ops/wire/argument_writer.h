@@ -224,6 +224,7 @@ struct TensorView {
   c10::ScalarType dtype;
   bool written;
 };
+/// The tensors of an encoded command, except those in its payload.
 c10::SmallVector<TensorView, 6> tensors_of_command(std::span<const std::byte> command);
 
 }  // namespace openreg::ops

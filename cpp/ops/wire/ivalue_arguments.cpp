@@ -80,8 +80,8 @@ bool is_encodable(const c10::Type& type) {
 }
 
 bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::Type& type,
-                  Access access, Numbers numbers) {
-  const bool scales = numbers == Numbers::kScale && is_number(type);
+                  Access access, ScalarRole role) {
+  const bool scales = role == ScalarRole::kScaleOnly && is_number(type);
   const auto write_number = [&](Tag tag, const auto& number) {
     writer.value(tag);
     writer.encode(number);

@@ -21,11 +21,12 @@ bool is_written(const c10::AliasInfo* alias);
 /// streams, storages, dictionaries and the like cannot.
 bool is_encodable(const c10::Type& type);
 
-/// The role of an operator's floating-point numbers and Scalars: either their values may determine
-/// how a call ends, or they only scale, and only their kind matters (number.h).
-enum class Numbers : bool { kDecide, kScale };
+/// The role of an operator's floating-point numbers and Scalars. kInSignature: their values may
+/// determine how a call ends. kScaleOnly: they only scale, so only their kind matters (number.h).
+enum class ScalarRole : bool { kInSignature, kScaleOnly };
 
-/// What write_ivalue() writes before each argument. The number of elements follows that of a list.
+/// What write_ivalue() writes before each argument. After the tag of a list follows its number of
+/// elements.
 enum class ArgumentTag : std::uint8_t {
   kNone,
   kTensor,
@@ -45,7 +46,7 @@ enum class ArgumentTag : std::uint8_t {
 /// Writes one argument. Tensors in the list type that indexing takes may be on the CPU: they are
 /// copied to the device first. False: this value cannot travel (for example, a symbolic integer).
 bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::Type& type,
-                  Access access, Numbers numbers);
+                  Access access, ScalarRole role);
 
 /// Reads what write_ivalue() has written; a device becomes the CPU.
 c10::IValue read_ivalue(ArgumentReader& reader);

@@ -40,7 +40,7 @@ TEST(ZeroArguments, AreFoundInACommandWithTags) {
   ArgumentWriter writer("f", kDevice);
   for (std::size_t i = 0; i < values.size(); ++i) {
     ASSERT_TRUE(write_ivalue(writer, values[i], *schema.arguments()[i].type(), Access::kRead,
-                             Numbers::kDecide));
+                             ScalarRole::kInSignature));
   }
   const ZeroArguments zeros(schema, writer.finish(), ValueFormat::kTagged);
   EXPECT_EQ(zero_ones(zeros), (std::vector<std::size_t>{1, 2, 4, 8, 9}));
