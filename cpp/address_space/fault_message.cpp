@@ -26,8 +26,8 @@ void explain_bus_error(SignalHandler::Arrival& fault);
 extern SignalHandler g_bus_errors;
 constinit SignalHandler g_bus_errors(SIGBUS, &explain_bus_error, kSignalEntries<g_bus_errors>);
 std::atomic<bool> g_explains_windows{false};
-std::atomic<FaultJudge> g_judge{nullptr};
-std::atomic<RetryWrite> g_retry_write{nullptr};
+std::atomic<FaultHandler> g_fault_handler{nullptr};
+std::atomic<WriteFaultHandler> g_write_fault_handler{nullptr};
 
 // "aten::sum on openreg:0, stream 3, node 2 of a graph".
 void add_work(SignalText& line, const DeviceWork& work) noexcept {
@@ -95,19 +95,20 @@ FaultAccess access_of([[maybe_unused]] const void* context) noexcept {
 }
 
 bool retries_write(const void* address, FaultAccess access) noexcept {
-  const auto retry = g_retry_write.load(std::memory_order_acquire);
+  const auto retry = g_write_fault_handler.load(std::memory_order_acquire);
   return retry != nullptr && (access == FaultAccess::kWrite || access == FaultAccess::kUnknown) &&
          retry(address);
 }
 
 // A page that has the wrong protection can be opened, and only for data. All else would occur again
 // without end: an instruction fetch, memory that is not there, protection keys.
-FaultVerdict judge(const siginfo_t& info, const void* context) noexcept {
+FaultResult handle_fault(const siginfo_t& info, const void* context) noexcept {
   const auto access = access_of(context);
-  if (info.si_code != SEGV_ACCERR || access == FaultAccess::kExecute) return FaultVerdict::kUnknown;
-  if (retries_write(info.si_addr, access)) return FaultVerdict::kGoOn;
-  const auto judge = g_judge.load(std::memory_order_acquire);
-  return judge == nullptr ? FaultVerdict::kUnknown : judge(info.si_addr, access);
+  if (info.si_code != SEGV_ACCERR || access == FaultAccess::kExecute)
+    return FaultResult::kUnhandled;
+  if (retries_write(info.si_addr, access)) return FaultResult::kRetry;
+  const auto handler = g_fault_handler.load(std::memory_order_acquire);
+  return handler == nullptr ? FaultResult::kUnhandled : handler(info.si_addr, access);
 }
 
 int device_with(const void* address) noexcept {
@@ -177,12 +178,12 @@ void explain_fault(SignalHandler::Arrival& fault) {
     return fault.call_previous();
   }
   const void* const address = fault.info->si_addr;
-  switch (judge(*fault.info, fault.context)) {
-    case FaultVerdict::kGoOn:
+  switch (handle_fault(*fault.info, fault.context)) {
+    case FaultResult::kRetry:
       return;
-    case FaultVerdict::kFatal:
+    case FaultResult::kFatal:
       return fault.call_previous(/*occurs_again=*/false);  // another thread may mend it
-    case FaultVerdict::kUnknown:
+    case FaultResult::kUnhandled:
       break;
   }
   const int device = device_with(address);
@@ -213,14 +214,14 @@ void keep_fault_message_in_front() {
   if (g_explains_windows) g_faults.install();
 }
 
-bool judge_faults_by(FaultJudge judge) {
+bool set_fault_handler(FaultHandler handler) {
   if (!kFaultMessageAvailable) return false;
-  g_judge.store(judge, std::memory_order_release);
+  g_fault_handler.store(handler, std::memory_order_release);
   return g_faults.install();
 }
 
-void retry_writes_by(RetryWrite retry) {
-  g_retry_write.store(retry, std::memory_order_release);
+void set_write_fault_handler(WriteFaultHandler handler) {
+  g_write_fault_handler.store(handler, std::memory_order_release);
   g_faults.install();
 }
 

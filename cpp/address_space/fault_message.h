@@ -24,33 +24,36 @@ inline constexpr bool kFaultMessageAvailable = true;
 /// fail instead (device_work.h). Every other SIGSEGV goes to the previously installed handler.
 /// Called once, by AddressSpace, when there are windows.
 void install_fault_message();
-/// Puts the handler in front of any that was installed since. Thread safe.
+/// Puts the handler of install_fault_message() in front of any that was installed since. Thread
+/// safe.
 void keep_fault_message_in_front();
 
 /// What the instruction that faulted did, as far as the processor tells.
 enum class FaultAccess : std::uint8_t { kUnknown, kRead, kWrite, kExecute };
 
-enum class FaultVerdict : std::uint8_t {
-  kUnknown,  ///< nothing is known about this address: the fault goes to the others
-  kGoOn,     ///< the instruction is executed again
-  kFatal,    ///< it has been explained on stderr, and goes to the others, which end the process
+/// What a fault handler has decided.
+enum class FaultResult : std::uint8_t {
+  kUnhandled,  ///< nothing is known about this address: the fault goes to the others
+  kRetry,      ///< the instruction is executed again
+  kFatal,      ///< it has been explained on stderr, and goes to the others, which end the process
 };
 
-/// Judges a fault of data on a page that is there. Called by the signal handler, so it must be
+/// Handles a fault of data on a page that is there. Called by the signal handler, so it must be
 /// async-signal-safe.
-using FaultJudge = FaultVerdict (*)(const void* address, FaultAccess access) noexcept;
+using FaultHandler = FaultResult (*)(const void* address, FaultAccess access) noexcept;
 
-/// From now on, `judge` is asked about each such fault. There is one judge in a process. A further
-/// call puts the signal handler in front of any that was installed in the meantime. False: the
-/// judge may not see each fault, because the program has installed too many different handlers, or
+/// From now on, `handler` is called for each such fault. There is one in a process. A further call
+/// puts the signal handler in front of any that was installed in the meantime. False: `handler` may
+/// not see each fault, because the program has installed too many different signal handlers, or
 /// because of a sanitizer. Thread safe.
-bool judge_faults_by(FaultJudge judge);
+bool set_fault_handler(FaultHandler handler);
 
-/// Whether a write that faulted at `address` is to be tried again. Async-signal-safe.
-using RetryWrite = bool (*)(const void* address) noexcept;
+/// Returns whether a write that faulted at `address` is to be tried again. Async-signal-safe.
+using WriteFaultHandler = bool (*)(const void* address) noexcept;
 
-/// From now on, `retry` is asked first, in all builds. A further call puts the signal handler in
-/// front of any that was installed in the meantime. Thread safe.
-void retry_writes_by(RetryWrite retry);
+/// From now on, `handler` is called for a fault of a write before all else, in all builds. A
+/// further call puts the signal handler in front of any that was installed in the meantime. Thread
+/// safe.
+void set_write_fault_handler(WriteFaultHandler handler);
 
 }  // namespace openreg

@@ -61,7 +61,8 @@ void IpcMemory::share(void* memory, std::size_t bytes) {
 }
 
 void IpcMemory::move(std::size_t piece) {
-  retry_writes_by(&IpcMemory::wait_until_moved);  // again, as others may have replaced the handler
+  set_write_fault_handler(
+      &IpcMemory::wait_until_moved);  // again, as others may have replaced the handler
   std::byte* const begin = begin_of(piece);
   const std::size_t offset = piece * granularity_;
   states_[piece] = PieceState::kMoving;

@@ -168,7 +168,7 @@ void install_clean_state() {
         slice->alone.emplace();
     }
     if (beginning.engine || KernelWarnings::has_no_handler())
-      slice->warnings.emplace(&KernelWarnings::keeper());
+      slice->warnings.emplace(&KernelWarnings::engine_handler());
     return slice.release();
   };
   callbacks.leave_commands = [](void* slice) noexcept { delete static_cast<SliceState*>(slice); };

@@ -205,7 +205,7 @@ void HostCopy::begin(openreg::Stream& stream, const char* name) {
       add_fault(of_copy, firing, stream, stream.device(), {});
       if (fault.spec().kind == FaultKind::kHang) stream.synchronize();
     }
-    CommandFault{.delay = of_copy.delay}.around([] {});
+    CommandFault{.delay = of_copy.delay}.apply_around([] {});
     if (of_copy.error.empty()) return;
     throw InjectedError("openreg: " + of_copy.error + ": " + name + " of " +
                         device_name(stream.device()));

@@ -32,7 +32,7 @@ void wait(int device, F&& f) {
     f();
     memory::checks::tell(&memory::CommandCheck::host_waited, device);
   });
-  KernelWarnings::raise_kept();
+  KernelWarnings::emit_pending();
 }
 
 openreg::Event* as_event(void* event) { return static_cast<openreg::Event*>(event); }

@@ -10,14 +10,14 @@ namespace openreg::backend {
 
 namespace {
 
-class Keeper final : public c10::WarningHandler {
+class PendingWarnings final : public c10::WarningHandler {
   static constexpr std::size_t kMost = 100;  // a bound for programs that never wait
 
  public:
   void process(const c10::Warning& warning) override {
     const std::lock_guard lock(mutex_);
-    if (kept_.size() == kMost) return;
-    kept_.push_back(warning);
+    if (warnings_.size() == kMost) return;
+    warnings_.push_back(warning);
     any_.store(true, std::memory_order_relaxed);
   }
 
@@ -26,26 +26,26 @@ class Keeper final : public c10::WarningHandler {
   std::vector<c10::Warning> take() {
     const std::lock_guard lock(mutex_);
     any_.store(false, std::memory_order_relaxed);
-    return std::exchange(kept_, {});
+    return std::exchange(warnings_, {});
   }
 
  private:
   std::mutex mutex_;
-  std::vector<c10::Warning> kept_;
+  std::vector<c10::Warning> warnings_;
   std::atomic<bool> any_{false};
 };
 
 std::atomic<bool> g_python{false};
 
 // Leaked: engines may run while static objects are destroyed.
-Keeper& the_keeper() {
-  static auto& keeper = *new Keeper;
-  return keeper;
+PendingWarnings& pending_warnings() {
+  static auto& warnings = *new PendingWarnings;
+  return warnings;
 }
 
 }  // namespace
 
-c10::WarningHandler& KernelWarnings::keeper() { return the_keeper(); }
+c10::WarningHandler& KernelWarnings::engine_handler() { return pending_warnings(); }
 
 void KernelWarnings::python_handles_warnings() noexcept {
   g_python.store(true, std::memory_order_relaxed);
@@ -57,9 +57,9 @@ bool KernelWarnings::has_no_handler() {
          typeid(*handler) == typeid(c10::WarningHandler);
 }
 
-void KernelWarnings::raise_kept() {
-  if (!the_keeper().any() || has_no_handler()) return;
-  for (const auto& warning : the_keeper().take()) c10::warn(warning);
+void KernelWarnings::emit_pending() {
+  if (!pending_warnings().any() || has_no_handler()) return;
+  for (const auto& warning : pending_warnings().take()) c10::warn(warning);
 }
 
 }  // namespace openreg::backend

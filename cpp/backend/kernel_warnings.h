@@ -16,9 +16,10 @@ class KernelWarnings {
   /// Whether the calling thread's warnings are to be kept.
   static bool has_no_handler();
   /// The handler of engine threads while they run commands.
-  static c10::WarningHandler& keeper();
-  /// Emits the kept warnings on the calling thread, if it has a handler. Throws what that throws.
-  static void raise_kept();
+  static c10::WarningHandler& engine_handler();
+  /// Emits the kept warnings on the calling thread, if it has a handler. Throws what the handler
+  /// throws.
+  static void emit_pending();
 };
 
 }  // namespace openreg::backend

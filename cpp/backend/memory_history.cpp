@@ -22,7 +22,7 @@ std::atomic<bool> of_allocations{false};
 std::atomic<bool> of_frees{false};
 std::atomic<bool> with_cpp{false};
 
-std::atomic<std::string (*)(ReadStack)> around_python_stack{nullptr};
+std::atomic<std::string (*)(ReadStack)> python_stack_wrapper{nullptr};
 
 memory::Context gather() {
   return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, with_cpp);
@@ -75,12 +75,12 @@ void record_memory_history(const HistoryRequest& request) {
 }
 
 std::string python_stack() {
-  const auto around = around_python_stack.load(std::memory_order_acquire);
-  return around ? around(&read_python_stack) : read_python_stack();
+  const auto wrapper = python_stack_wrapper.load(std::memory_order_acquire);
+  return wrapper ? wrapper(&read_python_stack) : read_python_stack();
 }
 
-void install_around_python_stack(std::string (*around)(ReadStack read)) {
-  around_python_stack.store(around, std::memory_order_release);
+void install_python_stack_wrapper(std::string (*wrapper)(ReadStack read)) {
+  python_stack_wrapper.store(wrapper, std::memory_order_release);
 }
 
 memory::Context context_of_allocation() {

@@ -34,12 +34,12 @@ memory::Context context_of_allocation();
 memory::Context context_of_free();
 
 /// The calling thread's innermost 12 Python frames as text, innermost first, one per line. Takes
-/// the GIL, as above.
+/// the GIL: must not be called under a lock.
 std::string python_stack();
 
 /// Memory may be freed while a Python exception is pending. Reading a stack runs Python code, which
-/// would lose the exception: `around` calls `read` and preserves it (bindings).
+/// would lose the exception: `wrapper` calls `read` and preserves it (bindings).
 using ReadStack = std::string (*)();
-void install_around_python_stack(std::string (*around)(ReadStack read));
+void install_python_stack_wrapper(std::string (*wrapper)(ReadStack read));
 
 }  // namespace openreg::backend

@@ -267,7 +267,7 @@ void record_history(bool enabled, bool trace, int context, bool cpp_stacks, std:
                                   .skip_actions = skip_actions});
 }
 
-std::string around_python_stack(backend::ReadStack read) {
+std::string python_stack_wrapper(backend::ReadStack read) {
   if (!Py_IsInitialized()) return read();
   const nb::gil_scoped_acquire gil;  // an exception may be set while another thread holds the GIL
   const nb::error_scope keep;
@@ -277,7 +277,7 @@ std::string around_python_stack(backend::ReadStack read) {
 }  // namespace
 
 void init_memory_snapshot(nb::module_& m) {
-  backend::install_around_python_stack(&around_python_stack);
+  backend::install_python_stack_wrapper(&python_stack_wrapper);
   m.def("memory_snapshot", &snapshot, nb::arg("device").none(), nb::arg("pool").none(),
         nb::arg("include_traces"),
         "Returns a snapshot of all devices and pools, or only of those given.");

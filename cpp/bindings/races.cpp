@@ -99,7 +99,7 @@ void init_races(nb::module_& m) {
   if (!error_class) throw nb::python_error();
   m.attr("UnsynchronizedAccessError") = nb::borrow(error_class);
   backend::set_race_error(&throw_race_error);
-  memory::PinnedGuard::raise_by(&raise_soon);
+  memory::PinnedGuard::set_reporter(&raise_soon);
   memory::install_race_hooks({.name = &ops::name_access, .warn = &warn});
   m.def(
       "set_race_detection_mode",

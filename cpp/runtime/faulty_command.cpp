@@ -89,7 +89,7 @@ CommandSummary summarize_faulty(std::span<const std::byte> arguments) noexcept {
 void run_delay(const Kernel&, std::span<const std::byte> arguments) {
   CommandFault fault;
   std::memcpy(&fault.delay, arguments.data(), sizeof fault.delay);
-  fault.around([] {});
+  fault.apply_around([] {});
 }
 
 const Kernel kDelayKernel{"openreg::delay", &run_delay};
@@ -118,7 +118,7 @@ class FaultyKernel final : public Kernel {
 
 // Sleeps, so that it takes no core from other work; in slices, because process exit does not wait
 // for the rest.
-void CommandFault::around(const std::function<void()>& run) const {
+void CommandFault::apply_around(const std::function<void()>& run) const {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + delay;
   for (auto left = delay; left.count() > 0 && !is_shut_down(); left = end - Clock::now())
@@ -129,7 +129,7 @@ void CommandFault::around(const std::function<void()>& run) const {
 }
 
 void CommandFault::run(const Kernel& kernel, std::span<const std::byte> arguments) const {
-  around([&] { run_command(kernel, arguments, crashes); });
+  apply_around([&] { run_command(kernel, arguments, crashes); });
 }
 
 void enqueue_delay(Stream& stream, std::chrono::nanoseconds delay) {

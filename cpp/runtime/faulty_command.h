@@ -25,8 +25,8 @@ struct CommandFault {
     return delay.count() == 0 && error.empty() && flips.empty() && !crashes;
   }
   /// Waits, throws InjectedError if there is an error, else calls `run` and flips the bits.
-  void around(const std::function<void()>& run) const;
-  /// Like around(), with a command as `run`, inside of another command.
+  void apply_around(const std::function<void()>& run) const;
+  /// Like apply_around(), with a command as `run`, inside of another command.
   void run(const Kernel& kernel, std::span<const std::byte> arguments) const;
 
   std::chrono::nanoseconds delay{};

@@ -21,7 +21,7 @@ namespace {
 
 std::atomic<std::uint64_t> g_numbers{1};
 
-FenceRef record(StreamImpl& stream) {
+FenceRef record_internal(StreamImpl& stream) {
   FenceRef fence(new Fence(&stream));
   stream.enqueue_internal_record(fence);
   return fence;
@@ -169,7 +169,7 @@ void GraphExec::enqueue(Stream& stream, std::vector<ReplayParameter> parameters,
   impl.make_room_if_full();       // the last thing that may wait or fail
   const LockGuard lock(mutex_);
   if (last_ && last_ != &impl) {
-    const FenceRef end_of_last = record(*last_);
+    const FenceRef end_of_last = record_internal(*last_);
     wait(impl, end_of_last);
   }
   last_ = &impl;
@@ -184,7 +184,7 @@ void GraphExec::enqueue(Stream& stream, std::vector<ReplayParameter> parameters,
 void GraphExec::enqueue_lanes(StreamImpl& stream, std::vector<ReplayParameter> parameters,
                               const SharedFaults& faults) {
   stream.enqueue_graph(run_of(nullptr, std::move(parameters), nullptr), {});
-  const FenceRef begin = record(stream);
+  const FenceRef begin = record_internal(stream);
   for (StreamImpl* const lane : lanes_) {
     if (lane) wait(*lane, begin);
   }
@@ -194,7 +194,7 @@ void GraphExec::enqueue_lanes(StreamImpl& stream, std::vector<ReplayParameter> p
     StreamImpl& lane = segment.lane == 0 ? stream : *lanes_[segment.lane];
     for (const auto before : segment.after) wait(lane, ends[before]);
     lane.enqueue_graph(run_of(&segment, {}, faults), segment.cost);
-    if (segment.awaited) ends[i] = record(lane);
+    if (segment.awaited) ends[i] = record_internal(lane);
   }
   for (const auto segment : ends_) wait(stream, ends[segment]);
   // A failure of a lane now belongs to the run's stream, and only to that.

@@ -74,7 +74,7 @@ class PendingCopies {
   List take_all();
 
   /// The copies of this block, and of some others. Async-signal-safe.
-  Published<List>::Reading of_block(PinnedWindows::Block block) const noexcept {
+  SignalSafeSnapshot<List>::Reading of_block(PinnedWindows::Block block) const noexcept {
     return shards_[shard_of(block)].read();
   }
 
@@ -88,7 +88,7 @@ class PendingCopies {
 
   std::map<std::uint64_t, Copy> by_age_;
   BySubmission by_submission_;  // stream, number, age
-  std::array<Published<List>, kShards> shards_;
+  std::array<SignalSafeSnapshot<List>, kShards> shards_;
   std::uint64_t next_age_ = 0;
   std::size_t runs_ = 0;  // of all
 };

@@ -106,7 +106,7 @@ void PinnedGuard::switch_on(Reaction reaction) {
   install_callbacks({.on_host_progress = [] {
     if (auto* const guard = get()) guard->release_seen();
   }});
-  judge_faults_by(&PinnedGuard::judge);
+  set_fault_handler(&PinnedGuard::handle_fault);
   instance_.store(&guard, std::memory_order_release);
 }
 
@@ -117,7 +117,7 @@ void PinnedGuard::switch_off() {
   guard.open(guard.pending_.take_all());
 }
 
-void PinnedGuard::raise_by(Raise raise) noexcept { instance().raise_ = raise; }
+void PinnedGuard::set_reporter(Reporter reporter) noexcept { instance().reporter_ = reporter; }
 
 void PinnedGuard::protect(const Footprint& footprint, bool written, SubmissionId submission,
                           std::string description) {
@@ -128,7 +128,7 @@ void PinnedGuard::protect(const Footprint& footprint, bool written, SubmissionId
   auto copy =
       std::make_shared<PendingCopy>(block, footprint, written, submission, std::move(description));
   // Before handlers that were installed in the meantime.
-  const bool is_asked = judge_faults_by(&PinnedGuard::judge);
+  const bool is_asked = set_fault_handler(&PinnedGuard::handle_fault);
 
   const LockGuard lock(mutex_);
   if (!is_asked) return open(pending_.take_all());
@@ -223,16 +223,16 @@ void PinnedGuard::apply(PinnedWindows::Block block, std::uintptr_t begin, std::u
   protect(run, end, protection_of_run);
 }
 
-FaultVerdict PinnedGuard::judge(const void* address, FaultAccess access) noexcept {
+FaultResult PinnedGuard::handle_fault(const void* address, FaultAccess access) noexcept {
   const auto* const windows = PinnedWindows::get_if_made();
-  if (windows == nullptr) return FaultVerdict::kUnknown;
+  if (windows == nullptr) return FaultResult::kUnhandled;
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   const auto block = windows->block_of(at);
-  return block.contains(at) ? instance().judge(block, at, access) : FaultVerdict::kUnknown;
+  return block.contains(at) ? instance().handle_fault(block, at, access) : FaultResult::kUnhandled;
 }
 
-FaultVerdict PinnedGuard::judge(PinnedWindows::Block block, std::uintptr_t address,
-                                FaultAccess did) noexcept {
+FaultResult PinnedGuard::handle_fault(PinnedWindows::Block block, std::uintptr_t address,
+                                      FaultAccess did) noexcept {
   const auto pending = pending_.of_block(block);
   for (const auto& copy : *pending) {
     if (!copy->conflicts(address, did == FaultAccess::kWrite) || copy->is_reported() ||
@@ -245,12 +245,12 @@ FaultVerdict PinnedGuard::judge(PinnedWindows::Block block, std::uintptr_t addre
     while (!copy->is_reported()) sched_yield();
   }
   const auto page = PinnedWindows::page_of(address);
-  if (!open_pages(block, page, end_of_page(address)) || faults_in_vain(page))
-    return FaultVerdict::kUnknown;
-  return FaultVerdict::kGoOn;
+  if (!open_pages(block, page, end_of_page(address)) || is_spurious_fault(page))
+    return FaultResult::kUnhandled;
+  return FaultResult::kRetry;
 }
 
-bool PinnedGuard::faults_in_vain(std::uintptr_t page) const noexcept {
+bool PinnedGuard::is_spurious_fault(std::uintptr_t page) const noexcept {
   struct Faults {
     std::uintptr_t page = 0;
     std::uint64_t changes = 0;
@@ -262,8 +262,8 @@ bool PinnedGuard::faults_in_vain(std::uintptr_t page) const noexcept {
   return ++last.count > kMostFaultsInVain;
 }
 
-FaultVerdict PinnedGuard::report(PinnedWindows::Block block, const PendingCopy& copy,
-                                 std::uintptr_t address, FaultAccess did) noexcept {
+FaultResult PinnedGuard::report(PinnedWindows::Block block, const PendingCopy& copy,
+                                std::uintptr_t address, FaultAccess did) noexcept {
   SignalText text;
   text.text("openreg: the host ").text(verb_of(did));
   text.text(" pinned memory before it waited for the copy that ");
@@ -273,18 +273,18 @@ FaultVerdict PinnedGuard::report(PinnedWindows::Block block, const PendingCopy& 
   text.text("); call ").text(kModule);
   text.text(".synchronize(), event.synchronize() or stream.synchronize() first");
   const Reaction reaction = reaction_;
-  const Raise raise = raise_;
-  if (raise == nullptr || !raise(text.c_str(), reaction)) {
+  const Reporter reporter = reporter_;
+  if (reporter == nullptr || !reporter(text.c_str(), reaction)) {
     text.write_to_stderr();
     if (reaction == Reaction::kRaise) {
       copy.report = PendingCopy::Report::kDone;  // for a program that survives it
-      return FaultVerdict::kFatal;
+      return FaultResult::kFatal;
     }
   }
   // The rest of the copy's memory would be the same error again.
   copy.report = PendingCopy::Report::kDone;
   open_pages(block, copy.first_page, copy.end_of_pages);
-  return FaultVerdict::kGoOn;
+  return FaultResult::kRetry;
 }
 
 }  // namespace openreg::memory

@@ -29,9 +29,9 @@ class PinnedGuard {
  public:
   /// What happens at the error.
   enum class Reaction : std::uint8_t {
-    /// A warning of the function of raise_by(), else a line on stderr; the program goes on.
+    /// A warning by the function of set_reporter(), else a line on stderr; the program goes on.
     kWarn,
-    /// An exception of that function; else a line on stderr, and the signal goes to the program's
+    /// An exception by that function; else a line on stderr, and the signal goes to the program's
     /// handler, or ends the process. If that handler returns, the program goes on.
     kRaise,
   };
@@ -52,8 +52,9 @@ class PinnedGuard {
   /// Called by the signal handler: the thread is at an instruction that accesses pinned memory, so
   /// it holds none of the locks of the allocator, of this library and of Python, and they may be
   /// taken. `report` is valid during the call.
-  using Raise = bool (*)(const char* report, Reaction how) noexcept;
-  static void raise_by(Raise raise) noexcept;
+  using Reporter = bool (*)(const char* report, Reaction how) noexcept;
+  /// Replaces the function that reports; null: none is called.
+  static void set_reporter(Reporter reporter) noexcept;
 
   /// The command `submission`, which is about to be enqueued, reads this pinned memory, given by
   /// the program's addresses, or writes it. `description`: of the command and of the memory.
@@ -77,16 +78,17 @@ class PinnedGuard {
   void apply(PinnedWindows::Block block, std::uintptr_t begin, std::uintptr_t end)
       OPENREG_REQUIRES(mutex_);
 
-  static FaultVerdict judge(const void* address, FaultAccess access) noexcept;
-  FaultVerdict judge(PinnedWindows::Block block, std::uintptr_t address, FaultAccess did) noexcept;
-  bool faults_in_vain(std::uintptr_t page) const noexcept;
-  FaultVerdict report(PinnedWindows::Block block, const PendingCopy& copy, std::uintptr_t address,
-                      FaultAccess did) noexcept;
+  static FaultResult handle_fault(const void* address, FaultAccess access) noexcept;
+  FaultResult handle_fault(PinnedWindows::Block block, std::uintptr_t address,
+                           FaultAccess did) noexcept;
+  bool is_spurious_fault(std::uintptr_t page) const noexcept;
+  FaultResult report(PinnedWindows::Block block, const PendingCopy& copy, std::uintptr_t address,
+                     FaultAccess did) noexcept;
 
   static std::atomic<PinnedGuard*> instance_;
 
   std::atomic<Reaction> reaction_{Reaction::kWarn};
-  std::atomic<Raise> raise_{nullptr};
+  std::atomic<Reporter> reporter_{nullptr};
   std::atomic<std::uint64_t> changes_{0};  // of the protection of pages
   Mutex mutex_;
   PendingCopies pending_;  // changed with the lock held; the signal handler reads of_block()

@@ -74,7 +74,7 @@ class PinnedWindows {
   Mutex mutex_;
   RangeAllocator ranges_ OPENREG_GUARDED_BY(mutex_);
   std::vector<Block> sorted_ OPENREG_GUARDED_BY(mutex_);
-  Published<std::vector<Block>> blocks_;  // replaced with the lock held
+  SignalSafeSnapshot<std::vector<Block>> blocks_;  // replaced with the lock held
   std::unordered_map<std::uintptr_t, std::size_t> used_ OPENREG_GUARDED_BY(mutex_);  // by begin
 };
 

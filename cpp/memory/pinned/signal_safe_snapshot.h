@@ -10,11 +10,11 @@ namespace openreg::memory {
 /// A value that signal handlers read. It never changes, but is replaced as a whole; values before
 /// it are freed when no reader can use them any more.
 template <class T>
-class Published {
+class SignalSafeSnapshot {
  public:
   class Reading {
    public:
-    explicit Reading(const Published& of) noexcept : readers_(of.readers_) {
+    explicit Reading(const SignalSafeSnapshot& of) noexcept : readers_(of.readers_) {
       readers_.fetch_add(1);
       value_ = of.current_.load();
     }
@@ -30,9 +30,9 @@ class Published {
     const T* value_;
   };
 
-  Published() = default;  // an empty value
-  Published(const Published&) = delete;
-  Published& operator=(const Published&) = delete;
+  SignalSafeSnapshot() = default;  // an empty value
+  SignalSafeSnapshot(const SignalSafeSnapshot&) = delete;
+  SignalSafeSnapshot& operator=(const SignalSafeSnapshot&) = delete;
 
   /// The newest value, valid as long as the result. Async-signal-safe.
   Reading read() const noexcept { return Reading(*this); }

@@ -46,7 +46,7 @@ namespace {
 
 void wait_for(openreg::Stream& stream) {
   backend::translate_errors([&] { stream.synchronize(); });
-  backend::KernelWarnings::raise_kept();
+  backend::KernelWarnings::emit_pending();
 }
 
 }  // namespace

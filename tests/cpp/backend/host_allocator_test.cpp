@@ -43,13 +43,13 @@ class GuardedHostAllocatorTest : public HostAllocatorTest {
     HappensBefore::track(true);
     guard_pinned_memory(PinnedGuard::Reaction::kRaise);
     reports = 0;
-    PinnedGuard::raise_by(
+    PinnedGuard::set_reporter(
         [](const char*, PinnedGuard::Reaction) noexcept { return ++reports > 0; });
   }
   void TearDown() override {
     stream.synchronize();
     guard_pinned_memory(std::nullopt);
-    PinnedGuard::raise_by(nullptr);
+    PinnedGuard::set_reporter(nullptr);
     HappensBefore::track(false);
   }
 

@@ -84,14 +84,14 @@ class PinnedGuardTest : public ::testing::Test {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     HappensBefore::track(true);
     PinnedGuard::switch_on(Reaction::kRaise);
-    PinnedGuard::raise_by(&take_report);
+    PinnedGuard::set_reporter(&take_report);
     reports = warnings = 0;
     last_report.clear();
   }
   void TearDown() override {
     stream.synchronize();
     PinnedGuard::switch_off();
-    PinnedGuard::raise_by(nullptr);
+    PinnedGuard::set_reporter(nullptr);
     HappensBefore::track(false);
   }
 
@@ -532,7 +532,7 @@ TEST_F(PinnedGuardTest, AForkedChildHasItsOwnCopyWithoutProtection) {
 TEST_F(PinnedGuardDeathTest, WithoutAnExceptionALineExplainsTheFaultThatEndsTheProcess) {
   EXPECT_EXIT(
       {
-        PinnedGuard::raise_by([](const char*, Reaction) noexcept { return false; });
+        PinnedGuard::set_reporter([](const char*, Reaction) noexcept { return false; });
         const auto data = block_of(100);
         copy_to(data.get(), 100, 7);
         read(data.get());
@@ -559,7 +559,7 @@ TEST_F(PinnedGuardTest, AWarningIsGivenOnceForEachCopyAndTheProgramGoesOn) {
 TEST_F(PinnedGuardDeathTest, AWarningThatCannotBeGivenIsALineAndTheProgramGoesOn) {
   EXPECT_EXIT(
       {
-        PinnedGuard::raise_by(nullptr);
+        PinnedGuard::set_reporter(nullptr);
         PinnedGuard::switch_on(Reaction::kWarn);
         const auto data = block_of(100);
         announce(Footprint(data.get(), 100), kCopyReads);
@@ -591,7 +591,7 @@ struct sigaction handler_before;
 TEST_F(PinnedGuardDeathTest, AHandlerThatPassesTheSignalOnToOursDoesNotGetItAgain) {
   EXPECT_EXIT(
       {
-        PinnedGuard::raise_by(nullptr);
+        PinnedGuard::set_reporter(nullptr);
         const auto data = block_of(100);
         struct sigaction action {};
         action.sa_handler = [](int signal) {
@@ -612,7 +612,7 @@ TEST_F(PinnedGuardDeathTest, AHandlerOfTheProgramThatReturnsLetsItGoOn) {
   EXPECT_EXIT(
       {
         alarm(20);
-        PinnedGuard::raise_by(nullptr);
+        PinnedGuard::set_reporter(nullptr);
         const auto data = block_of(100);
         struct sigaction action {};
         action.sa_handler = [](int) {

@@ -125,7 +125,7 @@ TEST_F(FaultMessageDeathTest, TheSettingLeavesItOut) {
       testing::KilledBySignal(SIGSEGV), "^$");
 }
 
-// --- Judges ---
+// --- Fault handlers ---
 
 constexpr std::size_t kPage = 4096;
 char* g_page;
@@ -133,19 +133,19 @@ volatile FaultAccess g_access;
 
 void set_protection(int protection) { mprotect(g_page, kPage, protection); }
 
-FaultVerdict open_page(const void* address, FaultAccess access) noexcept {
-  if (address < g_page || address >= g_page + kPage) return FaultVerdict::kUnknown;
+FaultResult open_page(const void* address, FaultAccess access) noexcept {
+  if (address < g_page || address >= g_page + kPage) return FaultResult::kUnhandled;
   g_access = access;
   set_protection(PROT_READ | PROT_WRITE);
-  return FaultVerdict::kGoOn;
+  return FaultResult::kRetry;
 }
 
-TEST_F(FaultMessageDeathTest, AJudgeLetsTheInstructionGoOnAndKnowsWhatItDoes) {
+TEST_F(FaultMessageDeathTest, AFaultHandlerLetsTheInstructionGoOnAndKnowsWhatItDoes) {
   OPENREG_NOT_EMULATED("asks what the instruction does");
   EXPECT_EXIT(
       {
         g_page = static_cast<char*>(inaccessible_page());
-        judge_faults_by(&open_page);
+        set_fault_handler(&open_page);
         *static_cast<volatile char*>(g_page) = 7;
         const bool wrote = g_access == FaultAccess::kWrite;
         set_protection(PROT_NONE);
@@ -155,7 +155,7 @@ TEST_F(FaultMessageDeathTest, AJudgeLetsTheInstructionGoOnAndKnowsWhatItDoes) {
       testing::ExitedWithCode(42), "^$");
 }
 
-FaultVerdict interrupt_first(const void* address, FaultAccess access) noexcept {
+FaultResult interrupt_first(const void* address, FaultAccess access) noexcept {
   static bool is_first = true;
   if (is_first) {
     is_first = false;
@@ -172,7 +172,7 @@ TEST_F(FaultMessageDeathTest, ASignalHandlerBetweenTheFaultAndTheInstructionMayF
   EXPECT_EXIT(
       {
         g_page = static_cast<char*>(inaccessible_page());
-        judge_faults_by(&interrupt_first);
+        set_fault_handler(&interrupt_first);
         signal(SIGUSR1, [](int) {
           set_protection(PROT_NONE);
           g_page[1] = 8;
@@ -185,7 +185,7 @@ TEST_F(FaultMessageDeathTest, ASignalHandlerBetweenTheFaultAndTheInstructionMayF
       testing::ExitedWithCode(42), "^$");
 }
 
-TEST_F(FaultMessageDeathTest, AJudgeIsNotAskedAboutWhatAnotherProtectionDoesNotMend) {
+TEST_F(FaultMessageDeathTest, AFaultHandlerIsNotCalledIfAnotherProtectionDoesNotHelp) {
   OPENREG_NOT_EMULATED("dies by a signal without other output");
   const auto execute = [] { reinterpret_cast<void (*)()>(g_page)(); };
   const auto read_unmapped = [] {
@@ -197,7 +197,7 @@ TEST_F(FaultMessageDeathTest, AJudgeIsNotAskedAboutWhatAnotherProtectionDoesNotM
         {
           alarm(20);
           g_page = static_cast<char*>(inaccessible_page());
-          judge_faults_by(&open_page);
+          set_fault_handler(&open_page);
           access();
         },
         testing::KilledBySignal(SIGSEGV), "^$");
@@ -208,7 +208,7 @@ TEST_F(FaultMessageDeathTest, AFatalFaultGoesToTheHandlerBefore) {
   EXPECT_EXIT(
       {
         signal(SIGSEGV, exit_politely);
-        judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kFatal; });
+        set_fault_handler([](const void*, FaultAccess) noexcept { return FaultResult::kFatal; });
         read_byte(inaccessible_page());
       },
       testing::ExitedWithCode(42), "^$");
@@ -218,20 +218,20 @@ TEST_F(FaultMessageDeathTest, AFatalFaultEndsTheProcessAsUsual) {
   OPENREG_NOT_EMULATED("dies by a signal without other output");
   EXPECT_EXIT(
       {
-        judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kFatal; });
+        set_fault_handler([](const void*, FaultAccess) noexcept { return FaultResult::kFatal; });
         read_byte(inaccessible_page());
       },
       testing::KilledBySignal(SIGSEGV), "^$");
 }
 
-TEST_F(FaultMessageDeathTest, AJudgeComesBeforeTheMessageAndBeforeHandlersOfThatTime) {
+TEST_F(FaultMessageDeathTest, AFaultHandlerComesBeforeTheMessageAndBeforeHandlersOfThatTime) {
   EXPECT_EXIT(
       {
         void* const segment = map_on(0);
         g_page = static_cast<char*>(inaccessible_page());
-        judge_faults_by(&open_page);
+        set_fault_handler(&open_page);
         signal(SIGSEGV, exit_politely);
-        judge_faults_by(&open_page);
+        set_fault_handler(&open_page);
         read_byte(g_page);
         read_byte(segment);
       },

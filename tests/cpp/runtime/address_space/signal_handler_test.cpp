@@ -26,7 +26,7 @@ class SignalHandlerDeathTest : public testing::Test {
 
 /// Puts our handler of SIGSEGV in front, as each asynchronous copy of pinned memory does.
 void install_ours() {
-  judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kUnknown; });
+  set_fault_handler([](const void*, FaultAccess) noexcept { return FaultResult::kUnhandled; });
 }
 
 using Handler = void (*)(int, siginfo_t*, void*);
