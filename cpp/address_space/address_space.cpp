@@ -231,17 +231,17 @@ AddressSpace::AddressSpace(const Layout& layout, int device)
   distance_ = apertures - base_;
 }
 
-void AddressSpace::be_mirror(const Layout& layout, int device) {
+void AddressSpace::become_mirror(const Layout& layout, int device) {
   g_address_space.store(new AddressSpace(layout, device), std::memory_order_release);
 }
 
-bool AddressSpace::mirror(std::size_t offset, std::size_t bytes, int file,
-                          std::size_t file_offset) noexcept {
+bool AddressSpace::map_mirrored(std::size_t offset, std::size_t bytes, int file,
+                                std::size_t file_offset) noexcept {
   void* const place = aperture(reinterpret_cast<void*>(window_begin(mirrored_) + offset));
   return map_file_at(place, bytes, file, file_offset);
 }
 
-void AddressSpace::end_mirror(std::size_t offset, std::size_t bytes) noexcept {
+void AddressSpace::unmap_mirrored(std::size_t offset, std::size_t bytes) noexcept {
   decommit(aperture(reinterpret_cast<void*>(window_begin(mirrored_) + offset)), bytes);
 }
 

@@ -53,7 +53,8 @@ class AddressSpace {
                                 reinterpret_cast<std::uintptr_t>(device_pointer) + distance_)
                           : nullptr;
   }
-  /// The reverse of aperture().
+  /// The device pointer of an address in an aperture: the reverse of aperture(). nullptr stays
+  /// nullptr.
   void* window(const void* aperture_pointer) const noexcept {
     return aperture_pointer ? reinterpret_cast<void*>(
                                   reinterpret_cast<std::uintptr_t>(aperture_pointer) - distance_)
@@ -93,8 +94,8 @@ class AddressSpace {
   // --- Executors (executor/executor.h) ---
 
   /// From now on calls `observer` for each change of what `device`, which must exist, has mapped,
-  /// and first for all that is mapped already. Null ends that. With TORCH_OPENREG_EXECUTOR=process
-  /// only.
+  /// and first for all that is mapped already. Null: calls none any more. With
+  /// TORCH_OPENREG_EXECUTOR=process only.
   void observe(int device, MappingObserver* observer);
 
   /// Where the windows are.
@@ -106,12 +107,14 @@ class AddressSpace {
   };
   Layout layout() const noexcept { return {base_, window_shift_, devices(), capacity_}; }
   /// Makes the address space of an executor: windows as in its program, but not the memory, and
-  /// apertures of its own. It is used for the translation of addresses, and for mirror(). Throws
-  /// Error if the system refuses the addresses.
-  static void be_mirror(const Layout& layout, int device);
+  /// apertures of its own. It is used for the translation of addresses, and for map_mirrored().
+  /// Throws Error if the system refuses the addresses.
+  static void become_mirror(const Layout& layout, int device);
   /// Maps a part of a file in the aperture of the mirror's device; false if the system refuses.
-  bool mirror(std::size_t offset, std::size_t bytes, int file, std::size_t file_offset) noexcept;
-  void end_mirror(std::size_t offset, std::size_t bytes) noexcept;
+  bool map_mirrored(std::size_t offset, std::size_t bytes, int file,
+                    std::size_t file_offset) noexcept;
+  /// Unmaps what map_mirrored() has mapped.
+  void unmap_mirrored(std::size_t offset, std::size_t bytes) noexcept;
 
   /// Where the window of `device`, which must exist, begins.
   std::uintptr_t window_begin(int device) const noexcept {

@@ -20,7 +20,7 @@ sigset_t file_size_signal() noexcept {
 
 }  // namespace
 
-FileSizeSignalHeld::FileSizeSignalHeld() noexcept {
+FileSizeSignalBlock::FileSizeSignalBlock() noexcept {
   sigset_t pending;
   sigpending(&pending);
   is_pending_ = sigismember(&pending, SIGXFSZ) == 1;
@@ -28,7 +28,7 @@ FileSizeSignalHeld::FileSizeSignalHeld() noexcept {
   pthread_sigmask(SIG_BLOCK, &signal, &mask_);
 }
 
-FileSizeSignalHeld::~FileSizeSignalHeld() {
+FileSizeSignalBlock::~FileSizeSignalBlock() {
   const int saved_errno = errno;
   const auto signal = file_size_signal();
   constexpr timespec kAtOnce{};

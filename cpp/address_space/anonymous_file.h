@@ -14,13 +14,13 @@ int make_anonymous_file(const char* name) noexcept;
 
 /// While it exists, a file that would exceed `ulimit -f` is only an error (EFBIG) on this thread:
 /// the system also sends SIGXFSZ, which ends a process that does not ignore it, as Python does.
-class FileSizeSignalHeld {
+class FileSizeSignalBlock {
  public:
-  FileSizeSignalHeld() noexcept;
+  FileSizeSignalBlock() noexcept;
   /// Keeps errno.
-  ~FileSizeSignalHeld();
-  FileSizeSignalHeld(const FileSizeSignalHeld&) = delete;
-  FileSizeSignalHeld& operator=(const FileSizeSignalHeld&) = delete;
+  ~FileSizeSignalBlock();
+  FileSizeSignalBlock(const FileSizeSignalBlock&) = delete;
+  FileSizeSignalBlock& operator=(const FileSizeSignalBlock&) = delete;
 
  private:
   sigset_t mask_{};  // of the thread before

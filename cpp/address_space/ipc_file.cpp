@@ -87,7 +87,7 @@ int open_descriptor(const IpcFileName& name) {
 IpcFile::IpcFile(std::size_t bytes) : bytes_(bytes), descriptor_(make_anonymous_file("openreg")) {
   if (descriptor_ < 0) throw_no_file(errno);
   try {
-    const FileSizeSignalHeld held;
+    const FileSizeSignalBlock held;
     const off_t end = token_offset(bytes) + static_cast<off_t>(sizeof token_);
     if (ftruncate(descriptor_, end) != 0) throw_no_file(errno);
     if (getrandom(&token_, sizeof token_, 0) != sizeof token_) throw_no_file(errno);

@@ -81,7 +81,7 @@ void IpcMemory::move(std::size_t piece) {
 }
 
 bool IpcMemory::copy_to_file(std::size_t piece) const noexcept {
-  const FileSizeSignalHeld held;
+  const FileSizeSignalBlock held;
   const std::size_t offset = piece * granularity_;
   for (std::size_t done = 0; done < granularity_;) {
     const auto written = pwrite(file_.descriptor(), begin_of(piece) + done, granularity_ - done,

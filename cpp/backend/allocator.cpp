@@ -175,8 +175,8 @@ void prepare() {
     AddressSpace::get();
     follow_allocator_settings();
     faults::start();
-    memory::Debugger::start_if_asked();
-    start_race_detection_if_asked();
+    memory::Debugger::start_if_enabled();
+    start_race_detection_if_enabled();
   });
 }
 

@@ -155,7 +155,7 @@ struct SliceState {
 void install_clean_state() {
   freeze_thread_count();  // of the thread that imports torch, before another one changes it
   Callbacks callbacks;
-  set_exception_message(&sentence_of);
+  set_exception_message(&message_of);
   callbacks.enter_commands = [](const Callbacks::Beginning& beginning) -> void* {
     auto slice = std::make_unique<SliceState>();
     if (beginning.engine) {

@@ -27,7 +27,7 @@ constexpr std::int32_t kStreamCaptureUnsupported = 900;
 
 // c10::Error::what() ends with a C++ backtrace, which does not belong in a message and takes
 // milliseconds to make.
-std::string sentence_of(const std::exception_ptr& cause) {
+std::string message_of(const std::exception_ptr& cause) {
   try {
     std::rethrow_exception(cause);
   } catch (const c10::Error& e) {

@@ -7,7 +7,7 @@
 namespace openreg::backend {
 
 /// The message of an exception, without a backtrace.
-std::string sentence_of(const std::exception_ptr& error);
+std::string message_of(const std::exception_ptr& error);
 
 /// Rethrows the exception being handled as PyTorch's type: a CommandError, InjectedError,
 /// DeviceError or CaptureError as c10::AcceleratorError, a memory::RaceError as throw_race_error()

@@ -57,27 +57,27 @@ void add_flip(CommandFault& fault, std::span<const memory::MemoryUse> used, std:
 }
 
 /// What can happen to any command of `device`: the rest of `fault` is for the thread that runs it.
-void add_fault(CommandFault& fault, const Firing& firing, openreg::Stream& stream, int device,
+void add_fault(CommandFault& fault, const FiredFault& fired, openreg::Stream& stream, int device,
                std::span<const memory::MemoryUse> used) {
-  const auto& spec = firing.fault->spec();
+  const auto& spec = fired.fault->spec();
   switch (spec.kind) {
     case FaultKind::kSlow:
       fault.delay += spec.delay;
       break;
     case FaultKind::kError:
-      fault.error = firing.fault->describe();
+      fault.error = fired.fault->describe();
       break;
     case FaultKind::kCorrupt:
-      add_flip(fault, used, firing.fault->random(firing.number));
+      add_flip(fault, used, fired.fault->random(fired.number));
       break;
     case FaultKind::kHang:
-      firing.fault->hang(stream);
+      fired.fault->hang(stream);
       break;
     case FaultKind::kCrash:
       fault.crashes = true;
       break;
     case FaultKind::kLost:
-      lose_device(device, firing.fault->describe());
+      lose_device(device, fired.fault->describe());
       check_healthy(device);
       break;
     case FaultKind::kOutOfMemory:
@@ -92,7 +92,7 @@ class FaultInjection final : public memory::CommandCheck {
     const int device = stream.device();
     std::string failure;
     for (const auto& [fault, number] :
-         faults::ask({.point = FaultPoint::kAllocation, .device = device})) {
+         faults::count_event({.point = FaultPoint::kAllocation, .device = device})) {
       if (fault->spec().kind == FaultKind::kLost) {
         lose_device(device, fault->describe());
       } else {
@@ -132,12 +132,12 @@ class FaultInjection final : public memory::CommandCheck {
                                std::span<const std::byte> arguments, int device) {
     check_healthy(launch.stream.device());  // a call that is refused is not counted
     CommandFault fault;
-    for (const auto& firing : faults::ask({.point = point_of_command(kernel, arguments),
-                              .name = kernel.name(),
-                              .device = device,
-                              .can_corrupt = first_written(launch.memory) != nullptr,
-                              .in_executor = kernel.traits().in_executor}))
-      add_fault(fault, firing, launch.stream, device, launch.memory);
+    for (const auto& fired : faults::count_event({.point = point_of_command(kernel, arguments),
+                             .name = kernel.name(),
+                             .device = device,
+                             .can_corrupt = first_written(launch.memory) != nullptr,
+                             .in_executor = kernel.traits().in_executor}))
+      add_fault(fault, fired, launch.stream, device, launch.memory);
     return fault;
   }
 };
@@ -156,22 +156,21 @@ const bool kInstalled = [] {
 CollectiveFault fault_of_collective(openreg::Stream& stream, const char* name, int rank) {
   CollectiveFault result;
   CommandFault fault;
-  for (const auto& firing : faults::ask({.point = FaultPoint::kCollective,
-                            .name = name,
-                            .device = stream.device(),
-                            .rank = rank})) {
-    switch (firing.fault->spec().kind) {
+  for (const auto& fired : faults::count_event({.point = FaultPoint::kCollective,
+                           .name = name,
+                           .device = stream.device(),
+                           .rank = rank})) {
+    switch (fired.fault->spec().kind) {
       case FaultKind::kExit:
-        std::fprintf(stderr, "openreg: rank %d exits: %s\n", rank,
-                     firing.fault->describe().c_str());
+        std::fprintf(stderr, "openreg: rank %d exits: %s\n", rank, fired.fault->describe().c_str());
         faults::print_summary();
         std::fflush(nullptr);
         std::_Exit(1);
       case FaultKind::kHang:
-        result.hangs = firing.fault;
+        result.hangs = fired.fault;
         break;
       default:
-        add_fault(fault, firing, stream, stream.device(), {});
+        add_fault(fault, fired, stream, stream.device(), {});
     }
   }
   if (fault.delay.count() != 0) enqueue_delay(stream, fault.delay);
@@ -193,16 +192,16 @@ std::vector<std::string> reset_device(int device, bool keep_memory) {
 void HostCopy::begin(openreg::Stream& stream, const char* name) {
   translate_errors([&] {
     CommandFault of_copy;
-    for (const auto& firing : faults::ask({.point = FaultPoint::kCopy,
-                              .name = name,
-                              .device = stream.device(),
-                              .can_corrupt = true})) {
-      const auto& fault = *firing.fault;
+    for (const auto& fired : faults::count_event({.point = FaultPoint::kCopy,
+                             .name = name,
+                             .device = stream.device(),
+                             .can_corrupt = true})) {
+      const auto& fault = *fired.fault;
       if (fault.spec().kind == FaultKind::kCorrupt) {
-        corrupts_ = fault.random(firing.number);
+        corrupts_ = fault.random(fired.number);
         continue;
       }
-      add_fault(of_copy, firing, stream, stream.device(), {});
+      add_fault(of_copy, fired, stream, stream.device(), {});
       if (fault.spec().kind == FaultKind::kHang) stream.synchronize();
     }
     CommandFault{.delay = of_copy.delay}.apply_around([] {});

@@ -96,13 +96,14 @@ class CapturableGraph::PoolUse {
 
 /// The graphs whose captures are under way. Until a capture ends, the lock also guards its graph's
 /// generators: any thread that works on a captured stream may draw from a further generator.
-struct CapturableGraph::UnderWay {
+struct CapturableGraph::ActiveCaptures {
   std::mutex mutex;
   std::map<CaptureId, CapturableGraph*> graphs;
 
-  static UnderWay& get() {
-    static UnderWay& under_way = *new UnderWay;  // leaked: graphs may outlive static destruction
-    return under_way;
+  static ActiveCaptures& get() {
+    static ActiveCaptures& active =
+        *new ActiveCaptures;  // leaked: graphs may outlive static destruction
+    return active;
   }
 };
 
@@ -149,8 +150,8 @@ void CapturableGraph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode 
     try {
       pool_->begin_routes(capture_);
       for (const auto& generator : generators_) generator->begin_capture(capture_);
-      const std::lock_guard lock(UnderWay::get().mutex);
-      UnderWay::get().graphs.emplace(capture_, this);
+      const std::lock_guard lock(ActiveCaptures::get().mutex);
+      ActiveCaptures::get().graphs.emplace(capture_, this);
     } catch (...) {
       reset();
       throw;
@@ -263,8 +264,8 @@ void CapturableGraph::reset() {
 
 void CapturableGraph::leave() noexcept {
   if (capture_ == 0 || in_bad_fork()) return;
-  const std::lock_guard lock(UnderWay::get().mutex);
-  UnderWay::get().graphs.erase(capture_);
+  const std::lock_guard lock(ActiveCaptures::get().mutex);
+  ActiveCaptures::get().graphs.erase(capture_);
 }
 
 void CapturableGraph::forget() noexcept {
@@ -273,7 +274,7 @@ void CapturableGraph::forget() noexcept {
   exec_.reset();
   graph_ = {};
   pool_.reset();
-  memory::checks::tell(&memory::CommandCheck::graph_gone, capture_);
+  memory::checks::tell(&memory::CommandCheck::graph_destroyed, capture_);
   capture_ = 0;
   state_ = State::kEmpty;
 }
@@ -307,10 +308,10 @@ void CapturableGraph::register_generator_state(const at::Generator& generator) {
 
 void CapturableGraph::register_in_capture(CaptureId capture,
                                           const std::shared_ptr<CapturedGenerator>& generator) {
-  auto& under_way = UnderWay::get();
-  const std::lock_guard lock(under_way.mutex);
-  const auto found = under_way.graphs.find(capture);
-  if (found == under_way.graphs.end()) return;
+  auto& active = ActiveCaptures::get();
+  const std::lock_guard lock(active.mutex);
+  const auto found = active.graphs.find(capture);
+  if (found == active.graphs.end()) return;
   if (found->second->add_generator(generator)) generator->begin_capture(capture);
 }
 

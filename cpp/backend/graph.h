@@ -54,7 +54,7 @@ class CapturableGraph final : public at::GraphImplInterface {
   enum class State : std::uint8_t { kEmpty, kCapturing, kCaptured };
   class PoolUse;
 
-  struct UnderWay;
+  struct ActiveCaptures;
 
   void drop_capture();
   /// Returns whether its state was new to the graph.

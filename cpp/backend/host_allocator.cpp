@@ -67,7 +67,7 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
     return translate_errors([&] {
       check_usable();
       pinned_pages::check_usable();  // before the cache, whose locks may be held for ever
-      start_race_detection_if_asked();
+      start_race_detection_if_enabled();
       faults::start();
       check_healthy(current_device());
       if (const auto refusal = faults::refusal({.point = FaultPoint::kPin})) {

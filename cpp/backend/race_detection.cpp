@@ -49,7 +49,7 @@ void note_allocations() {
 void switch_to(RaceDetectionMode mode) {
   const bool on = mode != RaceDetectionMode::kOff;
   const bool was_on = memory::RaceDetector::mode() != RaceDetectionMode::kOff;
-  find_launch_sites(on);
+  enable_launch_sites(on);
   if (on) {
     memory::install_race_hooks(
         {.protect =
@@ -77,7 +77,7 @@ void switch_to(RaceDetectionMode mode) {
 void set_race_detection_mode(RaceDetectionMode mode) {
   translate_errors([&] {
     check_usable();
-    start_race_detection_if_asked();  // so that it does not happen later
+    start_race_detection_if_enabled();  // so that it does not happen later
     if (is_initialized()) {
       for (int device = 0; device < settings().devices; ++device) drain_device(device);
     }
@@ -85,7 +85,7 @@ void set_race_detection_mode(RaceDetectionMode mode) {
   });
 }
 
-void start_race_detection_if_asked() {
+void start_race_detection_if_enabled() {
   static const Once once([] {
     const auto mode = settings().detect_races;
     if (mode != RaceDetectionMode::kOff) switch_to(mode);
@@ -93,7 +93,7 @@ void start_race_detection_if_asked() {
 }
 
 RaceDetectionMode race_detection_mode() {
-  translate_errors([] { start_race_detection_if_asked(); });
+  translate_errors([] { start_race_detection_if_enabled(); });
   return memory::RaceDetector::mode();
 }
 

@@ -18,7 +18,7 @@ void set_race_detection_mode(RaceDetectionMode mode);
 RaceDetectionMode race_detection_mode();
 /// Called at the first use of memory: switches to what TORCH_OPENREG_DETECT_RACES says. Throws
 /// Error if the settings are malformed.
-void start_race_detection_if_asked();
+void start_race_detection_if_enabled();
 
 /// The dtype as Python names it; static.
 const char* dtype_name(c10::ScalarType dtype);

@@ -19,7 +19,7 @@ namespace {
 
 constinit thread_local AllocationLog* t_log = nullptr;
 constinit thread_local ResultPlacement* t_placement = nullptr;
-constinit thread_local DeviceRoom* t_room = nullptr;
+constinit thread_local DeviceMemoryLimit* t_room = nullptr;
 
 }  // namespace
 
@@ -88,12 +88,13 @@ ResultPlacement::~ResultPlacement() { t_placement = outer_; }
 
 void ResultPlacement::prepare_process() { ServingAllocator::install(); }
 
-DeviceRoom::DeviceRoom(c10::Device device) : device_(device), outer_(std::exchange(t_room, this)) {
+DeviceMemoryLimit::DeviceMemoryLimit(c10::Device device)
+    : device_(device), outer_(std::exchange(t_room, this)) {
   ServingAllocator::install();
 }
-DeviceRoom::~DeviceRoom() { t_room = outer_; }
+DeviceMemoryLimit::~DeviceMemoryLimit() { t_room = outer_; }
 
-void DeviceRoom::expect(std::size_t bytes) const {
+void DeviceMemoryLimit::expect(std::size_t bytes) const {
   constexpr std::size_t kAnyMachineHas = std::size_t{1} << 20;
   if (bytes <= kAnyMachineHas || device_.is_cpu()) return;
   if (memory::device_heap(device_.index()).has_room(bytes)) return;

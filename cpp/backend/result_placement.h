@@ -56,23 +56,23 @@ class ResultPlacement {
   ResultPlacement* const outer_;
 };
 
-/// While it lives, the device's room limits the CPU allocations of the calling thread: one for
-/// which the device has no room throws what the device's own allocation would, and is counted as
-/// such. For kernels that compute, on the calling thread, results that then belong to the device.
-/// Does nothing for the CPU.
-class DeviceRoom {
+/// While it lives, the device's free memory limits the CPU allocations of the calling thread: one
+/// for which the device has no room throws what the device's own allocation would, and is counted
+/// as such. For kernels that compute, on the calling thread, results that then belong to the
+/// device. Does nothing for the CPU.
+class DeviceMemoryLimit {
  public:
-  explicit DeviceRoom(c10::Device device);
-  ~DeviceRoom();
-  DeviceRoom(const DeviceRoom&) = delete;
-  DeviceRoom& operator=(const DeviceRoom&) = delete;
+  explicit DeviceMemoryLimit(c10::Device device);
+  ~DeviceMemoryLimit();
+  DeviceMemoryLimit(const DeviceMemoryLimit&) = delete;
+  DeviceMemoryLimit& operator=(const DeviceMemoryLimit&) = delete;
 
  private:
   friend class ServingAllocator;
   void expect(std::size_t bytes) const;
 
   const c10::Device device_;
-  DeviceRoom* const outer_;
+  DeviceMemoryLimit* const outer_;
 };
 
 }  // namespace openreg::backend

@@ -15,11 +15,11 @@ void install_launch_site_finder(const LaunchSiteFinder& finder) noexcept {
   g_finder.store(&finder, std::memory_order_release);
 }
 
-void ask_for_launch_sites() {
-  if (settings().stacks) find_launch_sites(true);
+void apply_launch_site_setting() {
+  if (settings().stacks) enable_launch_sites(true);
 }
 
-void find_launch_sites(bool wanted) {
+void enable_launch_sites(bool wanted) {
   wanted |= settings().stacks;
   detail::g_launch_site_here.store(
       wanted ? g_finder.load(std::memory_order_acquire)->here : nullptr, std::memory_order_relaxed);

@@ -23,10 +23,10 @@ void install_launch_site_finder(const LaunchSiteFinder& finder) noexcept;
 
 /// Called at first use: with TORCH_OPENREG_STACKS=1, launch_site() finds lines from now on. Throws
 /// Error if the settings are malformed.
-void ask_for_launch_sites();
+void apply_launch_site_setting();
 /// Makes launch_site() find lines from now on if `wanted`, or if the setting requires it.
 /// Throws Error if the settings are malformed.
-void find_launch_sites(bool wanted);
+void enable_launch_sites(bool wanted);
 
 namespace detail {
 extern constinit std::atomic<LaunchSite (*)() noexcept> g_launch_site_here;

@@ -42,7 +42,7 @@ void start_detached_thread(const char* name, std::function<void()> main) {
   }).detach();
 }
 
-void let_wakers_go_on() noexcept {
+void disable_wakeup_preemption() noexcept {
 #ifdef SCHED_BATCH
   const sched_param parameters{};
   pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);

@@ -9,9 +9,9 @@ namespace openreg {
 /// std::system_error if the system refuses it.
 void start_detached_thread(const char* name, std::function<void()> main);
 
-/// If the other cores are busy, an ordinary thread takes the core of the thread that wakes it.
-/// After this call the calling thread does not. For threads that run commands: a launch would last
-/// as long as what it launched.
-void let_wakers_go_on() noexcept;
+/// If the other cores are busy, a thread that is woken preempts the thread that wakes it. After
+/// this call the calling thread does not. For threads that run commands: otherwise a launch could
+/// last as long as the command.
+void disable_wakeup_preemption() noexcept;
 
 }  // namespace openreg

@@ -33,7 +33,7 @@ namespace {
 namespace autograd = torch::autograd;
 
 // The engine's destructor waits just as long for the same threads.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kIdleTimeout{10};
 
 // There is no public way to find out whether the threads exist, but subclasses of the engine can.
 class EngineAccess : public autograd::Engine {
@@ -86,7 +86,7 @@ void wait_for_autograd_threads() noexcept {
     std::packaged_task<void()> visit([&engine] { visit_device_threads(engine); });
     const auto done = visit.get_future();
     std::thread(std::move(visit)).detach();
-    done.wait_for(kPatience);
+    done.wait_for(kIdleTimeout);
   } catch (const std::exception&) {
     // For example, no thread is available. The process ends as it would without this function.
     return;

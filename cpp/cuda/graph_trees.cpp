@@ -79,7 +79,7 @@ void return_to_checkpoint(int device, const memory::Checkpoint& checkpoint, cons
   for (const auto storage : stale) {
     if (owns_memory(storage)) free_memory(storage);
   }
-  backend::translate_errors([&] { memory_of_device(device).hold_again(checkpoint); });
+  backend::translate_errors([&] { memory_of_device(device).restore_checkpoint(checkpoint); });
   std::set<void*> without_owner;
   for (const auto& block : checkpoint.blocks) without_owner.insert(block.address);
   for (const auto owner : owners) {

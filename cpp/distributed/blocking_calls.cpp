@@ -61,6 +61,6 @@ class Threads {
 
 }  // namespace
 
-void call_on_own_thread(std::function<void()> call) { Threads::get().run(std::move(call)); }
+void run_on_separate_thread(std::function<void()> call) { Threads::get().run(std::move(call)); }
 
 }  // namespace openreg::distributed

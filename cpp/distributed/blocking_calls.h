@@ -7,6 +7,6 @@ namespace openreg::distributed {
 /// Runs `call`, which may block for a long time and must not throw, on a separate thread. Threads
 /// are reused; a new one starts only if none is idle. Throws std::system_error if the system
 /// refuses a thread; then `call` does not run. Thread safe.
-void call_on_own_thread(std::function<void()> call);
+void run_on_separate_thread(std::function<void()> call);
 
 }  // namespace openreg::distributed

@@ -72,7 +72,7 @@ void GlooOperation::begin() {
   try {
     group_.add(self);
     if (waits_ == Waits::kForCall) {
-      return call_on_own_thread([self] { self->wait(self->call()); });
+      return run_on_separate_thread([self] { self->wait(self->call()); });
     }
     const auto begun = [&] {
       const std::lock_guard lock(group_.calls());
@@ -80,7 +80,7 @@ void GlooOperation::begin() {
     }();
     if (waits_ == Waits::kNothing) return watch(begun);
     try {
-      call_on_own_thread([self, begun] { self->wait(begun); });
+      run_on_separate_thread([self, begun] { self->wait(begun); });
     } catch (const std::system_error&) {
       wait(begun);  // no thread available: Gloo still uses the memory
     }
@@ -143,7 +143,7 @@ void GlooOperation::skip() noexcept {
 void GlooOperation::finish(const std::exception_ptr& error) {
   if (!error || this->error()) return finish();  // it has succeeded or was given up
   try {
-    call_on_own_thread([self = shared_from_this(), error] {
+    run_on_separate_thread([self = shared_from_this(), error] {
       self->fail(error, self->group_.progress().exchange());
       self->finish();
     });
@@ -158,7 +158,7 @@ void GlooOperation::finish() {
   memory_.clear();
   const auto error = [&] {
     const std::lock_guard lock(mutex_);
-    is_through_ = true;
+    gloo_finished_ = true;
     return error_;
   }();
   if (error) {
@@ -179,10 +179,10 @@ void GlooOperation::give_up(const std::exception_ptr& error) {
 void GlooOperation::fail(const std::exception_ptr& error, const std::string& others) {
   auto described = std::make_exception_ptr(
       c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
-                            member_->sentence(step_) + " failed: " + backend::sentence_of(error) +
+                            member_->sentence(step_) + " failed: " + backend::message_of(error) +
                                 (others.empty() ? "" : ". Other ranks: " + others)));
   const std::lock_guard lock(mutex_);
-  if (!error_ && !is_through_) error_ = std::move(described);
+  if (!error_ && !gloo_finished_) error_ = std::move(described);
 }
 
 std::exception_ptr GlooOperation::error() const {

@@ -108,7 +108,7 @@ class GlooOperation final : public StreamOperation,
   const Waits waits_;
   mutable std::mutex mutex_;
   std::exception_ptr error_;
-  bool is_through_ = false;  // Gloo has finished: the error is final
+  bool gloo_finished_ = false;  // Gloo has finished: the error is final
 };
 
 }  // namespace openreg::distributed

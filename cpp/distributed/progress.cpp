@@ -63,7 +63,7 @@ std::string read_reports(c10d::Store& store, const Progress::Member& member) {
   std::vector<std::string> keys;
   keys.reserve(static_cast<std::size_t>(member.size));
   for (int rank = 0; rank < member.size; ++rank) keys.push_back(key_of(rank));
-  const auto end = std::chrono::steady_clock::now() + Progress::kPatience;
+  const auto end = std::chrono::steady_clock::now() + Progress::kReportTimeout;
   while (!store.check(keys) && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   std::vector<std::pair<std::string, std::vector<int>>> found;
@@ -84,7 +84,7 @@ std::string read_reports(c10d::Store& store, const Progress::Member& member) {
 /// A separate connection, because the program may hold its own in a call that blocks.
 StorePtr own(const StorePtr& shared) {
   auto store = shared->clone();
-  store->setTimeout(Progress::kStorePatience);
+  store->setTimeout(Progress::kStoreTimeout);
   return store;
 }
 
@@ -190,7 +190,7 @@ std::string Progress::exchange() {
   const auto answer = std::make_shared<std::promise<std::string>>();
   auto future = answer->get_future();
   try {
-    call_on_own_thread([answer, reports = new_reports(), member = member_] {
+    run_on_separate_thread([answer, reports = new_reports(), member = member_] {
       try {
         for (const auto& report : reports) own(report.store)->set(key_of(report.rank), report.text);
         answer->set_value(read_reports(*own(member->store), *member));
@@ -201,7 +201,7 @@ std::string Progress::exchange() {
   } catch (const std::system_error&) {
     return "";  // no thread available
   }
-  if (future.wait_for(kPatience + kStorePatience) != std::future_status::ready)
+  if (future.wait_for(kReportTimeout + kStoreTimeout) != std::future_status::ready)
     return "no reports: the store does not respond";
   return future.get();
 }

@@ -33,9 +33,9 @@ class Progress {
     std::string sentence(const Step& step) const;
   };
   /// How long a failure waits for the reports of other ranks.
-  static constexpr std::chrono::milliseconds kPatience{1000};
+  static constexpr std::chrono::milliseconds kReportTimeout{1000};
   /// How much longer it waits for the store.
-  static constexpr std::chrono::milliseconds kStorePatience{3000};
+  static constexpr std::chrono::milliseconds kStoreTimeout{3000};
 
   explicit Progress(std::shared_ptr<const Member> member);
   ~Progress();
@@ -53,7 +53,7 @@ class Progress {
 
   /// Reports to the other ranks where this process is, in all of its groups, and returns what they
   /// have reported: "rank 1: in occl::broadcast (number 2); ranks 2-4: no report". Blocks for
-  /// kPatience if some ranks report nothing, and for kStorePatience more if the store does not
+  /// kReportTimeout if some ranks report nothing, and for kStoreTimeout more if the store does not
   /// answer. Empty in a group of one, or if no thread is available.
   std::string exchange();
 

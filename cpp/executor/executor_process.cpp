@@ -129,7 +129,7 @@ std::shared_ptr<ExecutorProcess> ExecutorProcess::start(const Program& program, 
 ExecutorProcess::ExecutorProcess(int device)
     : device_(device), block_file_(make_anonymous_file("openreg-executor")) {
   check(static_cast<bool>(block_file_), device);
-  const FileSizeSignalHeld held;
+  const FileSizeSignalBlock held;
   check(ftruncate(block_file_.get(), sizeof(SharedBlock)) == 0, device);
   void* const memory =
       mmap(nullptr, sizeof(SharedBlock), PROT_READ | PROT_WRITE, MAP_SHARED, block_file_.get(), 0);

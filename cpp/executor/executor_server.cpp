@@ -127,7 +127,7 @@ class ChannelServer {
 
 void start_server(std::size_t number, const Service& service) {
   start_detached_thread("openreg-exec", [number, &service] {
-    let_wakers_go_on();
+    disable_wakeup_preemption();
     t_channel = static_cast<std::int32_t>(number);
     ChannelServer(g_block->channels[number], service).run();
   });
@@ -138,13 +138,13 @@ void apply(const Message& message, const Descriptor& device_memory, const Descri
   auto& space = AddressSpace::get();
   switch (message.kind) {
     case Message::Kind::kMap:
-      if (!space.mirror(message.offset, message.bytes, (other ? other : device_memory).get(),
-                        message.file_offset)) {
+      if (!space.map_mirrored(message.offset, message.bytes, (other ? other : device_memory).get(),
+                              message.file_offset)) {
         throw Error("cannot map device memory: " + std::generic_category().message(errno));
       }
       break;
     case Message::Kind::kUnmap:
-      space.end_mirror(message.offset, message.bytes);
+      space.unmap_mirrored(message.offset, message.bytes);
       break;
     case Message::Kind::kNothing:
       break;
@@ -175,7 +175,7 @@ void serve(int socket, const Service& service) noexcept {
   g_block = static_cast<SharedBlock*>(memory);
   note_crashes();
   try {
-    AddressSpace::be_mirror(hello.layout, hello.device);
+    AddressSpace::become_mirror(hello.layout, hello.device);
     if (service.begin) service.begin();
     constexpr char kReady = 1;
     send_packet(socket, kReady);

@@ -92,7 +92,7 @@ class CommandCheck {
   virtual void enqueued(Launch&) {}
   virtual void withdrawn(Launch&) {}
   /// The graph has been destroyed.
-  virtual void graph_gone(CaptureId) {}
+  virtual void graph_destroyed(CaptureId) {}
 
   /// The calling thread accesses the memory itself, for the operator `op`.
   virtual void host_access(const char* /*op*/, const MemoryUse&) {}

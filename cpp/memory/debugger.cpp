@@ -92,7 +92,7 @@ void print_leaks(Debugger& debugger) {
 
 std::atomic<Debugger*> Debugger::instance_{nullptr};
 
-void Debugger::start_if_asked() {
+void Debugger::start_if_enabled() {
   if (!settings().debug_memory) return;
   static const Once once([] {
     HappensBefore::track_always();
@@ -447,7 +447,7 @@ void Debugger::enqueued(Launch& launch) {
   }
 }
 
-void Debugger::graph_gone(CaptureId capture) {
+void Debugger::graph_destroyed(CaptureId capture) {
   const LockGuard lock(mutex_);
   used_by_graphs_.erase(capture);
 }

@@ -26,7 +26,7 @@ class Debugger final : public CommandCheck {
   /// The process's debugger; nullptr unless it is enabled.
   static Debugger* get() noexcept { return instance_.load(std::memory_order_acquire); }
   /// Called before the first use of device memory.
-  static void start_if_asked();
+  static void start_if_enabled();
 
   // Blocks have guards around them. allocated() and freed() enqueue commands on the block's stream.
   // before_allocation() throws what Stream::enqueue() throws. freed() neither waits for room in the
@@ -48,7 +48,7 @@ class Debugger final : public CommandCheck {
   void before_replay(Launch& launch) override;
   void host_access(const char* op, const MemoryUse& memory) override;
   void enqueued(Launch& launch) override;
-  void graph_gone(CaptureId capture) override;
+  void graph_destroyed(CaptureId capture) override;
 
   /// Throws Error if memory next to one of the device's blocks was overwritten. The device should
   /// be idle: writes of running commands may be missed.

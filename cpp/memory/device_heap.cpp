@@ -273,11 +273,11 @@ void DeviceHeap::empty_cache(PoolId pool) {
   release_to_device(detaching_unused(pool), [] {});
 }
 
-void DeviceHeap::hold_again(const Checkpoint& checkpoint) {
+void DeviceHeap::restore_checkpoint(const Checkpoint& checkpoint) {
   wait_for_users();
   const LockGuard lock(mutex_);
   heap_.collect();
-  heap_.hold_again(checkpoint);
+  heap_.restore_checkpoint(checkpoint);
 }
 
 void DeviceHeap::overwrite(std::byte value) {

@@ -54,9 +54,9 @@ class DeviceHeap {
   /// that used the memory, but collects no failure.
   void empty_cache(PoolId pool = {});
 
-  /// See Heap::hold_again(). First waits for the device, and for streams of other devices that used
-  /// the memory, but collects no failure.
-  void hold_again(const Checkpoint& checkpoint) OPENREG_EXCLUDES(mutex_);
+  /// See Heap::restore_checkpoint(). First waits for the device, and for streams of other devices
+  /// that used the memory, but collects no failure.
+  void restore_checkpoint(const Checkpoint& checkpoint) OPENREG_EXCLUDES(mutex_);
 
   /// Fills all of its memory. The device is idle.
   void overwrite(std::byte value) OPENREG_EXCLUDES(mutex_);

@@ -106,7 +106,7 @@ class Heap {
   /// Makes the program hold those blocks again that it has freed since the checkpoint. Throws
   /// Error, and changes nothing, if there is no such pool, if the program holds another block of
   /// it, or if other streams have yet to finish with one of them.
-  void hold_again(const Checkpoint& checkpoint);
+  void restore_checkpoint(const Checkpoint& checkpoint);
 
   // --- Settings and statistics ---
 

@@ -51,7 +51,7 @@ Checkpoint Heap::checkpoint(PoolId pool) const {
   return result;
 }
 
-void Heap::hold_again(const Checkpoint& checkpoint) {
+void Heap::restore_checkpoint(const Checkpoint& checkpoint) {
   const auto& pool = existing(checkpoint.pool);
   for_each_held(checkpoint.pool, [&](const Block& block) {
     if (!has(checkpoint, block))

@@ -229,7 +229,7 @@ void RaceDetector::check_captured(Launch& launch, Accesses accesses) {
   {
     const LockGuard lock(mutex_);
     auto& captured = captured_[launch.capture];
-    history = &captured.history;  // until graph_gone(), which comes after the capture
+    history = &captured.history;  // until graph_destroyed(), which comes after the capture
     captured.chains.try_emplace(&launch.stream,
                                 static_cast<std::uint32_t>(captured.chains.size() + 1));
     if (before) {
@@ -278,7 +278,7 @@ const VectorClock& RaceDetector::clock_of_node(Captured& captured, CaptureId cap
   return captured.nodes[node];
 }
 
-void RaceDetector::graph_gone(CaptureId capture) {
+void RaceDetector::graph_destroyed(CaptureId capture) {
   const LockGuard lock(mutex_);
   captured_.erase(capture);
 }

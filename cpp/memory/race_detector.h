@@ -51,7 +51,7 @@ class RaceDetector final : public CommandCheck {
   void host_access(const char* op, const MemoryUse& memory) override;
   void enqueued(Launch& launch) override;
   void withdrawn(Launch& launch) override;
-  void graph_gone(CaptureId capture) override;
+  void graph_destroyed(CaptureId capture) override;
 
   /// The reports since the last call, the first few of them: for test runners, as a program may
   /// catch the exception.

@@ -196,7 +196,7 @@ Ran run_needed(const RequiredCommands& required, bool may_block,
   StreamImpl* const stream = scheduler.take_queued(
       [&required](const Streams& queued) { return choose_needed(queued, required); });
   if (!stream) return Ran::kNothing;
-  const auto end = Fence::Clock::now() + thresholds::kAskWhileHelping;
+  const auto end = Fence::Clock::now() + thresholds::kInterruptCheckWhileHelping;
   bool blocks = false;
   {
     RunSlice slice(*stream, RunSlice::Runner::kHost, before);
@@ -232,7 +232,7 @@ int note_submission(StreamImpl& stream, const Record& record, std::uint64_t posi
 }  // namespace
 
 void apply(const Schedule& schedule) {
-  const bool acts = schedule.kind != Schedule::Kind::kEarliest;
+  const bool active = schedule.kind != Schedule::Kind::kEarliest;
   {
     const LockGuard lock(g_mutex);
     g_kind = schedule.kind;
@@ -240,8 +240,8 @@ void apply(const Schedule& schedule) {
     g_submissions = 0;
     g_streams.clear();
   }
-  g_acts.store(acts, std::memory_order_relaxed);
-  engine_gate::hold_engines(acts);
+  g_is_active.store(active, std::memory_order_relaxed);
+  engine_gate::hold_engines(active);
 }
 
 void submitted(StreamImpl& stream, const Record& record, std::uint64_t position,
@@ -300,7 +300,7 @@ void poll(const Goal& goal, QueryKind kind) {
     if (ran == Ran::kNothing) return;
     if (ran == Ran::kWouldBlock) return engine_gate::open();
     engine_gate::close();
-    if (Fence::Clock::now() - asked < thresholds::kAskWhileHelping) continue;
+    if (Fence::Clock::now() - asked < thresholds::kInterruptCheckWhileHelping) continue;
     const auto check = current_callbacks().check_interrupt;
     if (check && !in_command()) check();
     asked = Fence::Clock::now();

@@ -16,14 +16,14 @@
 /// (engine_gate.h).
 namespace openreg::adversary {
 
-inline constinit std::atomic<bool> g_acts{false};
+inline constinit std::atomic<bool> g_is_active{false};
 /// Whether the schedule is an adversarial one.
-inline bool acts() noexcept { return g_acts.load(std::memory_order_relaxed); }
+inline bool is_active() noexcept { return g_is_active.load(std::memory_order_relaxed); }
 
 /// Begins a schedule. The device is in use; called by one thread at a time.
 void apply(const Schedule& schedule);
 
-// The hooks, which are called only if acts():
+// The hooks, which are called only if is_active():
 
 /// `record` has been published on the stream, at this position. What it refers to is alive. Throws
 /// what ends the thread.

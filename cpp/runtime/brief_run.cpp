@@ -56,7 +56,7 @@ void run_brief_commands(StreamImpl& stream) {
 }
 
 void run_released(StreamList streams) {
-  if (in_command() || adversary::acts()) return Scheduler::get().unpark(streams);
+  if (in_command() || adversary::is_active()) return Scheduler::get().unpark(streams);
   BriefRun run;
   run.add(streams);
   run.run();

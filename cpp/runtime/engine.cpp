@@ -59,7 +59,7 @@ void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
 
 void engine_main(EngineKind kind) {
   t_engine = kind;
-  let_wakers_go_on();
+  disable_wakeup_preemption();
   Scheduler& scheduler = Scheduler::get();
   bool arriving = true;
   while (StreamImpl* const stream = scheduler.next_stream(kind, std::exchange(arriving, false))) {

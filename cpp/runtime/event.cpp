@@ -143,7 +143,7 @@ bool Event::poll() {
   if (in_bad_fork()) return true;
   const FenceRef fence = impl_->newest();
   if (!fence) return true;
-  if (adversary::acts() && !is_shut_down())
+  if (adversary::is_active() && !is_shut_down())
     adversary::poll(Goal::fence(fence), adversary::QueryKind::kUntilReached);
   if (!fence->done()) return false;
   note_host_observed(*fence);
@@ -154,7 +154,7 @@ bool Event::query() {
   if (in_bad_fork()) return true;
   const FenceRef fence = impl_->newest("query of an event");
   if (fence && !is_shut_down()) check_healthy_source(*fence);
-  if (fence && adversary::acts() && !is_shut_down()) adversary::poll(Goal::fence(fence));
+  if (fence && adversary::is_active() && !is_shut_down()) adversary::poll(Goal::fence(fence));
   if (fence && !fence->done()) return false;
   if (is_shut_down()) return true;
   if (fence && fence->done()) raise_failure_before(*fence);

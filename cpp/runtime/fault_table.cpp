@@ -176,7 +176,7 @@ bool ArmedFault::is_about(const FaultEvent& event) const noexcept {
   return spec_.match.empty() || fnmatch(spec_.match.c_str(), event.name, 0) == 0;
 }
 
-std::optional<std::uint64_t> ArmedFault::ask(const FaultEvent& event) {
+std::optional<std::uint64_t> ArmedFault::count_event(const FaultEvent& event) {
   if (!is_about(event)) return std::nullopt;
   const LockGuard lock(mutex_);
   const auto number = ++counts_.counted;
@@ -232,12 +232,12 @@ namespace faults {
 
 constinit std::atomic<int> detail::g_armed{0};
 
-std::vector<Firing> detail::ask(const FaultEvent& event) {
-  std::vector<Firing> firings;
+std::vector<FiredFault> detail::count_event(const FaultEvent& event) {
+  std::vector<FiredFault> fired;
   for (auto& fault : FaultTable::get().armed()) {
-    if (const auto number = fault->ask(event)) firings.push_back({std::move(fault), *number});
+    if (const auto number = fault->count_event(event)) fired.push_back({std::move(fault), *number});
   }
-  return firings;
+  return fired;
 }
 
 namespace {
@@ -275,9 +275,9 @@ void disarm(const std::shared_ptr<ArmedFault>& fault) {
 }
 
 std::optional<std::string> refusal(const FaultEvent& event) {
-  const auto firings = ask(event);
-  if (firings.empty()) return std::nullopt;
-  return firings.front().fault->describe();
+  const auto fired = count_event(event);
+  if (fired.empty()) return std::nullopt;
+  return fired.front().fault->describe();
 }
 
 void release_hung(int device) {

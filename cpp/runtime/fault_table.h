@@ -45,9 +45,9 @@ class ArmedFault {
   };
   Counts counts() const OPENREG_EXCLUDES(mutex_);
 
-  /// Counts the event if the fault is about such events. The event's number if the fault occurs
-  /// now.
-  std::optional<std::uint64_t> ask(const FaultEvent& event) OPENREG_EXCLUDES(mutex_);
+  /// Counts the event if the fault is about such events. Returns the event's number if the fault
+  /// occurs now.
+  std::optional<std::uint64_t> count_event(const FaultEvent& event) OPENREG_EXCLUDES(mutex_);
   /// A number that depends on the seed and `number` only.
   std::uint64_t random(std::uint64_t number) const noexcept;
 
@@ -82,7 +82,7 @@ class ArmedFault {
 };
 
 /// A fault that occurs now.
-struct Firing {
+struct FiredFault {
   std::shared_ptr<ArmedFault> fault;
   std::uint64_t number;  ///< number of the event among those that the fault has counted
 };
@@ -92,7 +92,7 @@ namespace faults {
 
 namespace detail {
 extern constinit std::atomic<int> g_armed;
-std::vector<Firing> ask(const FaultEvent& event);
+std::vector<FiredFault> count_event(const FaultEvent& event);
 }  // namespace detail
 
 /// Whether there are faults. This check is all that they cost otherwise.
@@ -102,13 +102,14 @@ inline bool any() noexcept { return detail::g_armed.load(std::memory_order_acqui
 /// the settings are malformed.
 void start();
 
+/// Arms a fault: from now on its events are counted. Throws Error if it cannot occur.
 std::shared_ptr<ArmedFault> arm(FaultSpec spec, ArmedFault::From from = ArmedFault::From::kProgram);
-/// Ends the commands that hang. Does nothing if it has been disarmed.
+/// Disarms a fault, and ends the commands that it hangs. Does nothing if it has been disarmed.
 void disarm(const std::shared_ptr<ArmedFault>& fault);
 
 /// Counts the event, and returns the faults that fire at it.
-inline std::vector<Firing> ask(const FaultEvent& event) {
-  return any() ? detail::ask(event) : std::vector<Firing>();
+inline std::vector<FiredFault> count_event(const FaultEvent& event) {
+  return any() ? detail::count_event(event) : std::vector<FiredFault>();
 }
 /// Meant for points with one kind of fault: counts the event, and describes the fault that fires,
 /// if any.
@@ -120,7 +121,8 @@ void release_hung(int device);
 /// A line for each specification that was armed so far: what fired, and what did not. Empty if none
 /// was.
 std::string summary();
-/// Prints to stderr, once, those of the settings, and those of the program that never fired.
+/// Prints such lines to stderr, once: for the faults of the settings, and for those of the program
+/// that never fired.
 void print_summary() noexcept;
 
 }  // namespace faults

@@ -34,10 +34,10 @@ struct StreamImpl;
 //   (engine_gate.h).
 //
 // A host that waits for a stream that another thread runs polls for kSpinTime, too, and then
-// sleeps; it checks for an interrupt every kAskWhileHelping or kAskWhileAsleep. From its earlier
-// waits it decides with how many threads it computes: Note [Teams of hosts] in
-// backend/thread_count_tuner.cpp (kSpinOfTeams, kWarmUp, kPart). How many threads a long command
-// gets is in Note [Teams] in backend/compute_threads.cpp (kOutlastsHost).
+// sleeps; it checks for an interrupt every kInterruptCheckWhileHelping or
+// kInterruptCheckWhileAsleep. From its earlier waits it decides with how many threads it computes:
+// Note [Teams of hosts] in backend/thread_count_tuner.cpp (kSpinOfTeams, kWarmUp, kPart). How many
+// threads a long command gets is in Note [Teams] in backend/compute_threads.cpp (kOutlastsHost).
 
 /// The thresholds of Note [What engines and hosts expect of each other], except kSpinTime
 /// (base/spin.h) and Cost::kLong (base/command.h), from which a command gets a team.
@@ -62,8 +62,8 @@ inline constexpr microseconds kWorthWaiting{100};
 inline constexpr milliseconds kSoon{2};
 
 /// How often a waiting host checks for an interrupt.
-inline constexpr milliseconds kAskWhileHelping{20};
-inline constexpr milliseconds kAskWhileAsleep{50};
+inline constexpr milliseconds kInterruptCheckWhileHelping{20};
+inline constexpr milliseconds kInterruptCheckWhileAsleep{50};
 
 /// How long the threads of a team spin after a parallel region, and when they have certainly
 /// stopped.

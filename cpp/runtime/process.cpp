@@ -194,7 +194,7 @@ void begin_use() {
   if (now == Phase::kRestricted && !is_last_user()) return;
   if (now == Phase::kForked) throw_forked();
   register_handlers();
-  ask_for_launch_sites();
+  apply_launch_site_setting();
   Scheduler::get().start();
   begin_schedule();
   Executor::begin_use(&stop_device);

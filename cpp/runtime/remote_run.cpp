@@ -47,7 +47,7 @@ std::shared_ptr<const Executor::Batch> RemoteRun::next_batch() {
   const Kernel* const next = stream.next_kernel();
   if (!next || !next->runs_in_executor()) return nullptr;
   // A trace shows single commands, and an adversary chooses among them.
-  const bool single = tracing::on() || adversary::acts();
+  const bool single = tracing::on() || adversary::is_active();
   const auto batch = std::make_shared<Executor::Batch>(single ? 1 : Executor::Batch::kMost);
   for (std::size_t i = 0; i < kMostRecords; ++i) {
     const Record* const record = stream.queue.behind_front(i);
@@ -72,7 +72,7 @@ std::shared_ptr<const Executor::Batch> RemoteRun::next_batch() {
 std::optional<Executor::PendingBatch::End> RemoteRun::run(
     const std::shared_ptr<const Executor::Batch>& batch) {
   StreamImpl& stream = slice_.stream_;
-  const bool stays = slice_.pending_.has_value() || adversary::acts();
+  const bool stays = slice_.pending_.has_value() || adversary::is_active();
   std::optional<TracedCommand> traced;
   Cost cost;
   if (batch->commands().size() == 1) {

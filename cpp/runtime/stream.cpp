@@ -120,7 +120,7 @@ bool Stream::query() {
   expect_not_captured(*this, "query");
   expect_safe_call("query of a stream");
   if (!in_bad_fork() && !is_shut_down()) check_healthy(device());
-  if (adversary::acts() && !in_bad_fork() && !is_shut_down()) {
+  if (adversary::is_active() && !in_bad_fork() && !is_shut_down()) {
     StreamImpl& stream = StreamImpl::of(*this);
     adversary::poll(Goal::completed(stream, stream.queue.published()));
   }

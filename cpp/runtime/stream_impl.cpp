@@ -95,7 +95,7 @@ std::uint64_t StreamImpl::publish(const Record& record, std::span<const std::byt
 
 void StreamImpl::find_runner(const Record& record, std::uint64_t position,
                              Backpressure backpressure) {
-  if (adversary::acts()) return adversary::submitted(*this, record, position, backpressure);
+  if (adversary::is_active()) return adversary::submitted(*this, record, position, backpressure);
   // See Note [Who runs a stream]: either this sees the stream idle, or its owner sees the tail.
   if (!ownership.idle()) return;
   if (backpressure != Backpressure::kIgnore && is_brief(record) && !in_command()) {
@@ -128,7 +128,7 @@ bool StreamImpl::has_room() {
 
 void StreamImpl::make_room() {
   const auto works = current_callbacks().works_for_room;
-  if (adversary::acts() || !works || works()) {
+  if (adversary::is_active() || !works || works()) {
     wait_for(Goal::completed(*this, queue.completed_when_half_free()));
   } else {
     const FenceRef end(new Fence(this));

@@ -43,7 +43,9 @@ class InterruptClock {
   }
 
   bool enabled() const noexcept { return check_ != nullptr; }
-  bool due() const noexcept { return check_ && now() - last_ >= thresholds::kAskWhileHelping; }
+  bool due() const noexcept {
+    return check_ && now() - last_ >= thresholds::kInterruptCheckWhileHelping;
+  }
   // Without a lock, and owning no stream: a signal handler may be Python code that uses the device.
   void ask() {
     check_();
@@ -101,7 +103,7 @@ class HostWait {
     while (!goal_.reached()) {
       if (expired()) return false;
       if (scheduler_.stopping()) block_forever();
-      if (adversary::acts() && meanwhile_ == Meanwhile::kWorks &&
+      if (adversary::is_active() && meanwhile_ == Meanwhile::kWorks &&
           adversary::work(required(), stats_.before())) {
         if (interrupt_.due()) interrupt_.ask();
         continue;
@@ -195,7 +197,7 @@ class HostWait {
 
   std::optional<std::chrono::milliseconds> longest_sleep() const {
     std::optional<std::chrono::milliseconds> longest;
-    if (interrupt_.enabled()) longest = thresholds::kAskWhileAsleep;
+    if (interrupt_.enabled()) longest = thresholds::kInterruptCheckWhileAsleep;
     if (deadline_) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(
           *deadline_ - std::chrono::steady_clock::now());
@@ -225,7 +227,7 @@ void wait_for(const Goal& goal) { wait_for_all({&goal, 1}); }
 
 void wait_for_all(std::span<const Goal> goals) {
   for (const Goal& goal : goals) {
-    if (adversary::acts()) engine_gate::close();
+    if (adversary::is_active()) engine_gate::close();
     HostWait(goal, goals, HostWait::Meanwhile::kWorks).run();
     if (goal.fence()) note_host_observed(*goal.fence());
   }

@@ -62,7 +62,7 @@ PinnedWindows::PinnedWindows(int file, std::uintptr_t begin, std::size_t bytes)
 
 // Where addresses are limited, the windows take at most half of those that are left.
 PinnedWindows* PinnedWindows::make() {
-  const FileSizeSignalHeld held;
+  const FileSizeSignalBlock held;
   const int file = make_anonymous_file("openreg-pinned");
   const auto wanted = std::bit_ceil(host_memory()) * kRoom;
   int refused = errno;

@@ -72,7 +72,7 @@ bool try_on(std::span<const std::byte> command, c10::Device device, StandIn::Kin
   try {
     const StandIn stand_in(command, kind, elements);
     bytes = stand_in.bytes();
-    const backend::DeviceRoom room(device);
+    const backend::DeviceMemoryLimit room(device);
     passes = attempt(stand_in.command());
   } catch (const c10::OutOfMemoryError&) {  // of the device, which the call needs, too
     throw;

@@ -40,7 +40,7 @@ at::Tensor tensor_of_bytes(openreg::Stream& stream, std::size_t nbytes, caffe2::
       kDenseKeys, dtype);
 }
 
-void fill_if_asked(at::Tensor& tensor) {
+void fill_if_deterministic(at::Tensor& tensor) {
   if (fills_uninitialized_memory()) at::native::fill_empty_deterministic_(tensor);
 }
 
@@ -110,7 +110,7 @@ at::Tensor empty_on(c10::Device device, at::IntArrayRef sizes, at::ScalarType dt
   auto* const impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_contiguous(sizes);
   if (format && *format != at::MemoryFormat::Contiguous) impl->empty_tensor_restride(*format);
-  fill_if_asked(tensor);
+  fill_if_deterministic(tensor);
   return tensor;
 }
 
@@ -127,7 +127,7 @@ at::Tensor make_tensor(openreg::Stream& stream, at::IntArrayRef sizes, at::IntAr
                        caffe2::TypeMeta dtype, std::size_t nbytes) {
   auto tensor = tensor_of_bytes(stream, nbytes, dtype);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
-  fill_if_asked(tensor);
+  fill_if_deterministic(tensor);
   return tensor;
 }
 

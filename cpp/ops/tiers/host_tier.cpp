@@ -104,7 +104,7 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
     const auto& stream = backend::current_stream(device.index());
     const tracing::HostCommand traced({stream.device(), stream.id()}, name);
     const BelowAutograd below_autograd;
-    const backend::DeviceRoom room(device);
+    const backend::DeviceMemoryLimit room(device);
     cpu_op.redispatchBoxed(c10::DispatchKeySet(key), stack);
     aliases.copy_back();
   }

@@ -69,9 +69,9 @@ TEST(ExceptionTest, InjectedErrorsAndDevicesThatFailHaveTheNumbersOfCuda) {
 }
 
 TEST(ExceptionTest, AnythingThrownHasASentence) {
-  EXPECT_EQ(sentence_of(index_error()), "index 7 is out of bounds.");
-  EXPECT_EQ(sentence_of(std::make_exception_ptr(std::out_of_range("x"))), "x");
-  EXPECT_EQ(sentence_of(std::make_exception_ptr(7)), "an exception that is not a std::exception");
+  EXPECT_EQ(message_of(index_error()), "index 7 is out of bounds.");
+  EXPECT_EQ(message_of(std::make_exception_ptr(std::out_of_range("x"))), "x");
+  EXPECT_EQ(message_of(std::make_exception_ptr(7)), "an exception that is not a std::exception");
 }
 
 TEST(ExceptionTest, WhatIsNotOursStaysAsItIs) {

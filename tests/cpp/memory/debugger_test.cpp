@@ -50,7 +50,7 @@ class DebuggerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     AddressSpace::get();
-    Debugger::start_if_asked();
+    Debugger::start_if_enabled();
     ASSERT_NE(Debugger::get(), nullptr) << "TORCH_OPENREG_DEBUG_MEMORY is not 1";
   }
   void TearDown() override { stream.synchronize(); }
@@ -546,7 +546,7 @@ TEST_F(DebuggerTest, ARunOfAGraphIsAUse) {
   wait_stream(stream, *other);
   EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
   free(again);
-  Debugger::get()->graph_gone(id);
+  Debugger::get()->graph_destroyed(id);
   EXPECT_EQ(failure(stream), "nothing");
 }
 
@@ -570,7 +570,7 @@ TEST_F(DebuggerTest, ARunOfAGraphThatUsesMemoryAgainHasToHaveWaited) {
   wait_stream(stream, *other);
   EXPECT_EQ(error_of(run), "nothing");
   stream.synchronize();
-  Debugger::get()->graph_gone(id);
+  Debugger::get()->graph_destroyed(id);
   free(again);
   EXPECT_EQ(failure(stream), "nothing");
 }

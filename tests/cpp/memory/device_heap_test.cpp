@@ -350,7 +350,7 @@ TEST_F(DeviceHeapTest, BlocksOfACheckpointAreHeldAgainWhenStreamsNoLongerUseThem
   heap.record_stream(block, *second);
   heap.free(block);
   auto held = std::async(std::launch::async, [&] {
-    heap.hold_again(checkpoint);
+    heap.restore_checkpoint(checkpoint);
     EXPECT_TRUE(used);
   });
   blocker.open();

@@ -39,7 +39,8 @@ class HeapCheckpointsTest : public HeapTest {
   }
   void expect_refused(const Checkpoint& checkpoint, const char* reason) {
     const auto before = describe(statistics());
-    EXPECT_NE(error_of([&] { heap.hold_again(checkpoint); }).find(reason), std::string::npos);
+    EXPECT_NE(error_of([&] { heap.restore_checkpoint(checkpoint); }).find(reason),
+              std::string::npos);
     EXPECT_EQ(describe(statistics()), before);
   }
 
@@ -53,7 +54,7 @@ TEST_F(HeapCheckpointsTest, BlocksThatHaveBeenFreedAreHeldAgain) {
   void* large = allocate(4 * kMiB);
   const auto checkpoint = heap.checkpoint(kPool);
   for (void* each : {a, b, large}) heap.free(each);
-  heap.hold_again(checkpoint);
+  heap.restore_checkpoint(checkpoint);
   EXPECT_EQ(held(), (std::vector<void*>{a, b, large}));
   EXPECT_EQ(statistics().allocated_bytes.current(), signed_bytes(512 + 1024 + 4 * kMiB));
   EXPECT_EQ(heap.allocate_cached(512, stream(0)), behind(b, 1024));
@@ -72,7 +73,7 @@ TEST_F(HeapCheckpointsTest, ABlockIsCutOutOfAFreeOneThatHasGrown) {
   void* other = heap.allocate_cached(1536, stream(0));
   EXPECT_EQ(other, a);
   heap.free(other);
-  heap.hold_again(checkpoint);
+  heap.restore_checkpoint(checkpoint);
   EXPECT_EQ(held(), std::vector<void*>{b});
   EXPECT_EQ(heap.allocate_cached(512, stream(0)), a);
   EXPECT_EQ(heap.allocate_cached(512, stream(0)), c);
@@ -84,7 +85,7 @@ TEST_F(HeapCheckpointsTest, BlocksThatAreStillHeldStayAsTheyAre) {
   const auto checkpoint = heap.checkpoint(kPool);
   heap.free(a);
   heap.record_stream(b, stream(1));
-  heap.hold_again(checkpoint);
+  heap.restore_checkpoint(checkpoint);
   EXPECT_EQ(held(), (std::vector<void*>{a, b}));
   EXPECT_EQ(heap.streams_of(b), (std::vector<Stream*>{&stream(1), &stream(0)}));
   EXPECT_EQ(statistics().allocation.current(), 2);
@@ -99,7 +100,7 @@ TEST_F(HeapCheckpointsTest, StreamsAndContextsOfABlockAreThoseOfTheCheckpoint) {
   heap.free(block);
   backing.complete(stream(1));
   heap.collect();
-  heap.hold_again(checkpoint);
+  heap.restore_checkpoint(checkpoint);
   EXPECT_EQ(heap.streams_of(block), (std::vector<Stream*>{&stream(1), &stream(0)}));
   EXPECT_EQ(heap.context_of(block), context);
 }
@@ -113,7 +114,7 @@ TEST_F(HeapCheckpointsTest, ACheckpointIsOfOnePool) {
   EXPECT_EQ(held(), std::vector<void*>{inside});
   EXPECT_TRUE(heap.checkpoint({2, 0}).blocks.empty());
   heap.free(outside);
-  heap.hold_again(checkpoint);
+  heap.restore_checkpoint(checkpoint);
   EXPECT_EQ(statistics().allocation.current(), 1);
 }
 
@@ -122,7 +123,7 @@ TEST_F(HeapCheckpointsTest, AnEmptyCheckpointExpectsAnEmptyPool) {
   void* block = allocate(512);
   expect_refused(checkpoint, "has been allocated since");
   heap.free(block);
-  heap.hold_again(checkpoint);
+  heap.restore_checkpoint(checkpoint);
   EXPECT_TRUE(held().empty());
 }
 
@@ -144,7 +145,7 @@ TEST_F(HeapCheckpointsTest, ABlockThatAnotherStreamStillUsesIsRefused) {
   expect_refused(checkpoint, "is not free");
   backing.complete(stream(1));
   heap.collect();
-  heap.hold_again(checkpoint);
+  heap.restore_checkpoint(checkpoint);
   EXPECT_EQ(held(), (std::vector<void*>{block, other}));
 }
 
@@ -168,7 +169,7 @@ TEST_F(HeapCheckpointsTest, AnOversizeBlockAndAWholeSegmentAreHeldAgain) {
   const auto checkpoint = heap.checkpoint(kPool);
   heap.free(oversize);
   heap.free(whole);
-  heap.hold_again(checkpoint);
+  heap.restore_checkpoint(checkpoint);
   EXPECT_EQ(statistics().allocated_bytes.current(), signed_bytes(26 * kMiB));
   EXPECT_EQ(statistics().oversize_allocations.current(), 1);
 }
@@ -189,7 +190,7 @@ TEST_F(HeapCheckpointsTest, AnySequenceOfCheckpointsKeepsTheHeapConsistent) {
     checkpoints.push_back(heap.checkpoint(kPool));
     free_all();
     const auto& chosen = checkpoints[pick(checkpoints.size())];
-    heap.hold_again(chosen);
+    heap.restore_checkpoint(chosen);
     expect_consistent(heap, backing);
     ASSERT_EQ(held().size(), chosen.blocks.size());
     if (pick(2) == 0) free_all();

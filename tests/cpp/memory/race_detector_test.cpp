@@ -229,7 +229,7 @@ TEST_F(RaceDetectorTest, WithinACaptureTheEdgesOfTheGraphCount) {
   run_graph(c, id, nullptr, [&] { exec->enqueue(c); });
   expect_race(race(b, reads(0, 8)), "in a graph");
   EXPECT_EQ(race(b, reads(128)), "");
-  detector().graph_gone(id);
+  detector().graph_destroyed(id);
 }
 
 // Sleeps, for example.
@@ -245,7 +245,7 @@ TEST_F(RaceDetectorTest, InACaptureCommandsThatUseNoMemoryOrderOnlyWhatTheyFollo
   EXPECT_EQ(race(b, reads()), "");
   wait_stream(a, b);
   end_capture(a);
-  detector().graph_gone(id);
+  detector().graph_destroyed(id);
 }
 
 TEST_F(RaceDetectorTest, ARunOfAGraphIsComparedWithOtherWork) {
@@ -262,7 +262,7 @@ TEST_F(RaceDetectorTest, ARunOfAGraphIsComparedWithOtherWork) {
   // Runs of one graph are in order, those of two graphs are not.
   run_graph(b, id, exec->stream_of_last_run(), [&] { exec->enqueue(b); });
   EXPECT_THROW(run_graph(c, id, nullptr, [] { FAIL(); }), RaceError);
-  detector().graph_gone(id);
+  detector().graph_destroyed(id);
 }
 
 TEST_F(RaceDetectorTest, ARunOfAnUnknownGraphIsEnqueuedWithoutTheLock) {

@@ -38,7 +38,7 @@ std::vector<int> failing(int launches, const char* name = "aten::mm", int device
   std::vector<int> numbers;
   for (int i = 1; i <= launches; ++i) {
     const auto firings =
-        faults::ask({.point = FaultPoint::kLaunch, .name = name, .device = device});
+        faults::count_event({.point = FaultPoint::kLaunch, .name = name, .device = device});
     if (!firings.empty()) numbers.push_back(i);
   }
   return numbers;
@@ -100,7 +100,8 @@ TEST(FaultTable, AnOperatorHasAllItsForms) {
 TEST(FaultTable, OnlyItsRankCounts) {
   const Armed fault("error@collective:1,rank=1");
   const auto fires = [](int rank) {
-    return !faults::ask({.point = FaultPoint::kCollective, .name = "occl::send", .rank = rank})
+    return !faults::count_event(
+                {.point = FaultPoint::kCollective, .name = "occl::send", .rank = rank})
                 .empty();
   };
   EXPECT_FALSE(fires(0));
@@ -134,7 +135,7 @@ TEST(FaultTable, OnlyTheRankOfTheProcessCountsLaunches) {
   EXPECT_TRUE(occurs("error@launch:1,rank=3"));
   EXPECT_FALSE(occurs("error@launch:1,rank=0"));
   const Armed of_a_group("error@collective:1,rank=0");
-  EXPECT_EQ(faults::ask({.point = FaultPoint::kCollective, .rank = 0}).size(), 1U);
+  EXPECT_EQ(faults::count_event({.point = FaultPoint::kCollective, .rank = 0}).size(), 1U);
 }
 
 TEST(FaultTable, OnlyItsRunOfARestartedProcessCounts) {
@@ -152,7 +153,7 @@ TEST(FaultTable, OnlyItsRunOfARestartedProcessCounts) {
 TEST(FaultTable, CorruptionCountsWhatWritesKnownMemory) {
   const Armed fault("corrupt@launch:1");
   EXPECT_TRUE(failing(3).empty());
-  EXPECT_EQ(faults::ask({.point = FaultPoint::kLaunch, .can_corrupt = true}).size(), 1U);
+  EXPECT_EQ(faults::count_event({.point = FaultPoint::kLaunch, .can_corrupt = true}).size(), 1U);
 }
 
 TEST(FaultTable, ASeedRepeatsChance) {
@@ -179,8 +180,8 @@ TEST(FaultTable, ADrawnSeedIsPrinted) {
 TEST(FaultTable, SeveralMayOccurAtOnce) {
   const Armed slow("slow@launch:2=1ms");
   const Armed error("error@launch:2");
-  EXPECT_TRUE(faults::ask({.point = FaultPoint::kLaunch}).empty());
-  EXPECT_EQ(faults::ask({.point = FaultPoint::kLaunch}).size(), 2U);
+  EXPECT_TRUE(faults::count_event({.point = FaultPoint::kLaunch}).empty());
+  EXPECT_EQ(faults::count_event({.point = FaultPoint::kLaunch}).size(), 2U);
 }
 
 TEST(FaultTable, TheSummarySaysWhatFiredAndWhatDidNot) {
