@@ -16,8 +16,8 @@ struct DeviceWork {
   std::int64_t node = kNone;  ///< number of the graph's node
 };
 
-/// The calling thread does this work until the end of the scope. Scopes nest. `work.name` outlives
-/// the scope. See Note [Illegal accesses].
+/// Declares what the calling thread does until the end of the scope. Scopes nest. `work.name`
+/// outlives the scope. See Note [Illegal accesses].
 class DeviceWorkScope {
  public:
   explicit DeviceWorkScope(const DeviceWork& work) noexcept;
@@ -38,7 +38,7 @@ class DeviceWorkScope {
   }
 
   /// Publishes a thread's work to signal handlers of any thread. Never freed; the slot of a thread
-  /// that has ended is used again.
+  /// that has ended is reused.
   struct Slot {
     std::atomic<const char*> name{nullptr};
     std::atomic<int> device{0};

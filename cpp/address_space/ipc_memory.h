@@ -14,7 +14,7 @@ namespace openreg {
 /// the process.
 class IpcMemory {
  public:
-  /// For the device with this aperture. Throws Error if the system refuses the file.
+  /// Makes the file for the device with this aperture. Throws Error if the system refuses it.
   IpcMemory(void* aperture, std::size_t bytes, std::size_t granularity);
   IpcMemory(const IpcMemory&) = delete;
   IpcMemory& operator=(const IpcMemory&) = delete;
@@ -26,11 +26,11 @@ class IpcMemory {
   /// memory wait until it has moved. Throws Error if the system refuses; a part of the memory may
   /// have moved by then. Not thread safe.
   void share(void* memory, std::size_t bytes);
-  /// Maps new memory of the file there, zeroed; both arguments are multiples of the granularity.
-  /// False if the system refuses.
+  /// Maps new memory of the file, zeroed, at `memory`; both arguments are multiples of the
+  /// granularity. False if the system refuses.
   bool commit(void* memory, std::size_t bytes) noexcept;
-  /// Called when the memory has been unmapped; both arguments are multiples of the granularity.
-  /// Another thread may share other memory at the same time.
+  /// Called when memory of the aperture has been unmapped; both arguments are multiples of the
+  /// granularity. Another thread may share other memory at the same time.
   void forget(void* memory, std::size_t bytes) noexcept;
 
   /// Called by a thread whose write to `address` faulted. If that memory is moving, has moved, or

@@ -9,13 +9,14 @@
 
 namespace openreg {
 
-/// What of the apertures has memory, and whether the machine can hold more. Thread safe.
+/// Keeps track of which parts of the apertures have memory, and whether the machine can hold more.
+/// Thread safe.
 class MappedMemory {
  public:
   /// `apertures`: where they begin; `bytes`: of all.
   MappedMemory(std::uintptr_t apertures, std::size_t bytes);
 
-  /// Asked before memory is mapped.
+  /// The budget, which is asked before memory is mapped.
   MemoryBudget& budget() noexcept { return budget_; }
 
   /// Held while memory is mapped or unmapped, and that is noted, so that open() cannot come

@@ -11,12 +11,12 @@
 
 namespace openreg {
 
-/// Our handler of one signal. What is not for us goes on as if ours were not there: to the handler
-/// before it, with its mask and flags, or to the default action. See Note [Our signal handlers
-/// among others] in signal_handler.cpp. A static object that is constant-initialised, with
-/// kSignalEntries of itself: handlers read it.
+/// The library's handler of one signal. A signal that is not for the library goes on as if this
+/// handler were not there: to the handler installed before it, with that handler's mask and flags,
+/// or to the default action. See Note [Our signal handlers among others] in signal_handler.cpp. A
+/// static object that is constant-initialised, with kSignalEntries of itself: handlers read it.
 class SignalHandler {
-  /// One of our entry functions, and what it stands in front of.
+  /// One of the entry functions, and the handler that it stands in front of.
   struct Place {
     struct sigaction before {};
     std::atomic<bool> used_up{false};  // by SA_RESETHAND
@@ -27,7 +27,7 @@ class SignalHandler {
   using Entry = void (*)(int signal, siginfo_t* info, void* context);
   using Entries = std::array<Entry, kMost>;
 
-  /// A signal that arrived at one of our entries. Its functions are async-signal-safe.
+  /// A signal that arrived at one of the entry functions. Its functions are async-signal-safe.
   class Arrival {
    public:
     Arrival(int signal, siginfo_t* info, void* context, Place& place) noexcept
@@ -42,7 +42,8 @@ class SignalHandler {
     /// Then a fault occurs again, unless the function has changed its cause: `occurs_again`.
     void call_previous() noexcept { call_previous(/*occurs_again=*/!sent()); }
     void call_previous(bool occurs_again) noexcept;
-    /// Installs the handler before this entry, and lets it have the signal when ours has returned.
+    /// Installs the handler before this entry again; it gets the signal when this handler has
+    /// returned.
     void restore_previous() noexcept;
 
    private:
@@ -56,8 +57,8 @@ class SignalHandler {
   constexpr SignalHandler(int signal, Function function, const Entries& entries) noexcept
       : signal_(signal), function_(function), entries_(entries) {}
 
-  /// Puts ours in front of what is installed, unless it is in front. False: that is not possible,
-  /// because this program has installed too many different handlers. Thread safe.
+  /// Puts this handler in front of the installed one, unless it is in front already. False: that is
+  /// not possible, because the program has installed too many different handlers. Thread safe.
   bool install();
 
   /// For kSignalEntries.

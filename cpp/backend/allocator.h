@@ -27,7 +27,8 @@ std::vector<openreg::Stream*> streams_of(const void* address);
 
 /// Device memory without a tensor: `bytes` on the device of `stream`, for work on that stream;
 /// nullptr for 0 bytes. Throws c10::OutOfMemoryError; c10::Error after shutdown, in a forked child,
-/// and if a setting is malformed or no addresses can be reserved; and what the hook below throws.
+/// and if a setting is malformed or no addresses can be reserved; and what an OutOfMemoryHook
+/// throws.
 void* allocate_raw(std::size_t bytes, openreg::Stream& stream);
 /// Frees memory of allocate_raw(); nullptr is ignored. Throws c10::Error, and changes nothing, if
 /// no block that is in use begins at `address`. Does nothing after shutdown and in a forked child.

@@ -53,8 +53,9 @@ struct Load {
   int taken;    // by long commands
   int engines;  // that run commands, with the one that asks
 };
-/// The size of the team for a long command, at most `wanted`. See Note [Teams].
+/// The size of the team for a long command that an engine runs, at most `wanted`. See Note [Teams].
 int threads_of_engine(Cost cost, int wanted, const Load& load) noexcept;
+/// The size of the team for a long command that a host runs, at most `wanted`. See Note [Teams].
 int threads_of_host(int wanted, const Load& load) noexcept;
 
 /// Sets the number of threads for the command that the calling thread is about to run; `engine`:

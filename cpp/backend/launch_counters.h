@@ -22,7 +22,7 @@ extern Counter probe_bytes;  ///< of stand-ins made for probes
 
 namespace openreg::backend {
 
-/// All of these.
+/// All counters of launches.
 std::span<Counter* const> launch_counters() noexcept;
 
 }  // namespace openreg::backend

@@ -27,8 +27,8 @@ class TraceActivities {
   TraceActivities(const Trace& trace, Window window,
                   const libkineto::getLinkedActivityCallback& linked);
 
-  /// Passes all of them to `logger`, which keeps pointers to them, with the names of their streams
-  /// and of all devices except the first.
+  /// Passes all activities to `logger`, which keeps pointers to them, with the names of their
+  /// streams and of all devices except the first.
   void log(libkineto::ActivityLogger& logger) const;
 
   /// The activities themselves, which the logger's owner keeps.

@@ -35,12 +35,12 @@ enum class FaultPoint : std::uint8_t {
 
 /// An injected fault: what goes wrong, and when. docs/faults.md defines the grammar.
 struct FaultSpec {
-  /// "oom@allocation:100", "slow@copy:*=2ms", "exit@collective:7,rank=1". Throws Error with what is
-  /// wrong and what is expected.
+  /// Parses a specification: "oom@allocation:100", "slow@copy:*=2ms", "exit@collective:7,rank=1".
+  /// Throws Error with what is wrong and what is expected.
   static FaultSpec parse(std::string_view text);
   /// Like parse(), but the options are separate, and may contain any character.
   static FaultSpec parse(std::string_view head, const std::vector<std::string>& options);
-  /// Several, separated by semicolons.
+  /// Parses several specifications, separated by semicolons. Throws as parse() does.
   static std::vector<FaultSpec> parse_list(std::string_view text);
 
   std::string text;  ///< the specification as it was written
@@ -58,7 +58,7 @@ struct FaultSpec {
   std::chrono::nanoseconds delay{};  ///< the delay of kSlow
 };
 
-/// "allocation", as in a specification. For kOperator: "call".
+/// The name of a point in a specification, such as "allocation"; for kOperator "call".
 const char* name_of(FaultPoint point) noexcept;
 
 }  // namespace openreg

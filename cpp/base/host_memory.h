@@ -15,10 +15,10 @@ std::size_t host_memory();
 /// for the tests.
 std::optional<std::size_t> cgroup_memory_limit(const std::filesystem::path& root = "/");
 
-/// Bytes of memory that this process can still take: what the machine has available, or what its
-/// control group and the groups around it (cgroup v1 and v2) have left, if that is less. Memory
+/// How many bytes of memory this process can still take: what the machine has available, or what
+/// its control group and the groups around it (cgroup v1 and v2) have left, if that is less. Memory
 /// that the system can take back from its file cache counts; swap does not. nullopt if the system
-/// does not say. `root` as above.
+/// does not say. `root` stands for the file system's root.
 std::optional<std::size_t> host_memory_left(const std::filesystem::path& root = "/");
 
 /// The capacity of a device if TORCH_OPENREG_MEMORY is not set: 0.8 of host_memory(), shared

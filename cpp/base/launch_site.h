@@ -37,9 +37,9 @@ inline LaunchSite launch_site() noexcept {
   const auto here = detail::g_launch_site_here.load(std::memory_order_relaxed);
   return here ? here() : 0;
 }
-/// The line as text; empty if it is unknown.
+/// A launching line as text; empty if it is unknown.
 std::string describe(LaunchSite site);
-/// For errors: ", launched by train.py:12 in step"; empty if it is unknown.
+/// A launching line for an error: ", launched by train.py:12 in step"; empty if it is unknown.
 std::string launched_by(LaunchSite site);
 
 }  // namespace openreg

@@ -68,7 +68,7 @@ class OPENREG_SCOPED_CAPABILITY UniqueLock {
 
   void lock() OPENREG_ACQUIRE() { lock_.lock(); }
   void unlock() OPENREG_RELEASE() { lock_.unlock(); }
-  /// May return without having been notified: call it in a loop over the condition.
+  /// Waits for a notification. May return without one: call it in a loop over the condition.
   void wait(std::condition_variable& condition) { condition.wait(lock_); }
   /// Like wait(). False: `end` has been reached.
   bool wait_until(std::condition_variable& condition, std::chrono::steady_clock::time_point end) {

@@ -11,7 +11,7 @@ namespace openreg {
 /// the point.
 std::string format_size(std::uint64_t bytes);
 
-/// "1 block", "2 blocks": for nouns whose plural ends in "s".
+/// A number with its noun, whose plural ends in "s": "1 block", "2 blocks".
 std::string format_count(std::uint64_t count, std::string_view noun);
 
 }  // namespace openreg

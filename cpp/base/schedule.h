@@ -16,8 +16,8 @@ struct Schedule {
     kRandom,    ///< time and order depend on the seed and the submissions only
   };
 
-  /// "earliest" (also "default"), "latest", or "random:SEED" with a number of 64 bits; else
-  /// nullopt.
+  /// Parses "earliest" (also "default"), "latest", or "random:SEED" with a number of 64 bits;
+  /// nullopt for other texts.
   static std::optional<Schedule> parse(std::string_view text) noexcept;
   /// What parse() accepts, for errors.
   static constexpr const char* kExpected =

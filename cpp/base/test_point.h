@@ -6,7 +6,7 @@
 
 namespace openreg {
 
-/// Moments at which the protocol's races are decided. A test that is built with OPENREG_TESTING
+/// Points at which the protocol's races are decided. A test that is built with OPENREG_TESTING
 /// stops a thread there, so that the other one wins; in other builds they do not exist.
 enum class TestPoint {
   kGoingIdle,    // the owner has seen an empty queue, and is about to give up the stream

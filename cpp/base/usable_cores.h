@@ -10,7 +10,7 @@ namespace openreg {
 /// process's share of processor time (`docker run --cpus`). Thread safe, and costs no system call.
 int usable_cores() noexcept;
 
-/// Determines the number anew, at most once in 100 ms, which takes some 50 us: both limits can
+/// Determines usable_cores() anew, at most once in 100 ms, which takes some 50 us: the limits can
 /// change while the process runs.
 void refresh_usable_cores() noexcept;
 

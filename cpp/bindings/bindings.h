@@ -20,7 +20,7 @@ void init_graphs(nb::module_& m);
 void init_host_memory(nb::module_& m);
 void init_ipc(nb::module_& m);
 void init_launch_sites(nb::module_& m);
-/// What only this slot of PyTorch needs: in cpp/slot.
+/// Adds what only this slot of PyTorch needs. Defined in cpp/slot.
 void init_slot(nb::module_& m);
 void init_statistics(nb::module_& m);
 void init_streams(nb::module_& m);
@@ -29,7 +29,7 @@ void init_waits(nb::module_& m);
 /// Whether the calling thread is Python's main thread, the only one that runs signal handlers and
 /// pending calls. Async-signal-safe.
 bool is_main_thread() noexcept;
-/// Async-signal-safe.
+/// Whether the interpreter is ending. Async-signal-safe.
 bool interpreter_is_finalizing() noexcept;
 
 /// The call guard of every function that can wait or take a lock: other threads can use the

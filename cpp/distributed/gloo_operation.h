@@ -40,7 +40,7 @@ class GlooGroup {
   void remove(const GlooOperation& operation);
   /// Ends all operations that are under way, and those that begin later, with `error`.
   void abort(const std::exception_ptr& error);
-  /// Ends only those that begin later.
+  /// Ends the operations that begin later, with `error`; those under way go on.
   void refuse_later(const std::exception_ptr& error);
 
  private:

@@ -44,9 +44,9 @@ class Progress {
 
   void queued(const Step& step);
   void begun(const Step& step);
-  /// It has succeeded.
+  /// Notes that an operation has succeeded.
   void ended(const Step& step);
-  /// It has failed, or will not begin.
+  /// Notes that an operation has failed, or will not begin.
   void dropped(const Step& step);
   /// Whether nothing is queued and nothing is under way.
   bool idle() const;

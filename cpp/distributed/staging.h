@@ -19,18 +19,19 @@ class Staging {
  public:
   explicit Staging(const Stream& stream) : stream_(stream) {}
 
-  /// For a tensor that Gloo reads. `dtype`: if given, to be used instead of the tensor's.
+  /// The tensor that Gloo reads in place of `tensor`. `dtype`: if given, to be used instead of the
+  /// tensor's.
   at::Tensor input(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt);
-  /// For a tensor that Gloo writes. `own`: never use the tensor's own memory.
+  /// The tensor that Gloo writes in place of `tensor`. `own`: never use the tensor's own memory.
   at::Tensor output(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt,
                     bool own = false);
-  /// For a tensor that Gloo reads and writes.
+  /// The tensor that Gloo reads and writes in place of `tensor`.
   at::Tensor in_out(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt,
                     bool own = false);
 
-  /// For tensors of one dtype that Gloo reads or writes: one tensor, in which they follow one
-  /// another.
+  /// One tensor that Gloo reads, in which `tensors` of one dtype follow one another.
   at::Tensor packed_input(at::TensorList tensors);
+  /// One tensor that Gloo writes, in which `tensors` of one dtype follow one another.
   at::Tensor packed_output(at::TensorList tensors);
 
   /// Keeps the tensor's memory until the operation has ended.

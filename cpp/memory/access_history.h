@@ -59,7 +59,7 @@ struct Access {
   std::shared_ptr<const AllocationInfo> block;  ///< whose memory it was
 };
 
-/// Two accesses to a common byte, of which one writes, without an order.
+/// Two unsynchronized accesses to a common byte, one of which writes.
 struct Conflict {
   Access earlier;                               ///< in the order of submission
   std::uintptr_t byte;                          ///< which both use
@@ -88,13 +88,14 @@ class AccessHistory {
   /// The block that holds the byte; null: its allocation was not seen.
   std::shared_ptr<const AllocationInfo> block_at(std::uintptr_t byte) const;
 
-  /// The memory is a tensor's from now on.
+  /// Called when memory becomes a tensor's.
   void allocate(std::shared_ptr<AllocationInfo> block);
+  /// Called when other streams use a tensor's memory (record_stream).
   void record_stream(const void* address, const Stream& stream);
-  /// The tensor is gone.
+  /// Called when a tensor's memory has been freed.
   void free(const void* address, LaunchSite site);
 
-  /// This memory begins another life.
+  /// Forgets the accesses to memory that is about to be used for something else.
   void forget(const void* begin, std::size_t bytes);
 
   /// Forgets what nothing can conflict with any more, because hosts have seen it complete; and more

@@ -18,7 +18,7 @@ class DeviceHeap {
  public:
   explicit DeviceHeap(int device);
 
-  /// Reported to profilers with each allocation.
+  /// What is reported to profilers with each allocation.
   struct Usage {
     std::int64_t bytes = 0;  ///< of this block; negative if it is freed
     std::int64_t allocated = 0;
@@ -58,7 +58,7 @@ class DeviceHeap {
   /// that used the memory, but collects no failure.
   void restore_checkpoint(const Checkpoint& checkpoint) OPENREG_EXCLUDES(mutex_);
 
-  /// Fills all of its memory. The device is idle.
+  /// Fills all memory of the device, which is idle.
   void overwrite(std::byte value) OPENREG_EXCLUDES(mutex_);
 
   /// Whether the limit allows `bytes` more bytes in use.

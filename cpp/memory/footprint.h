@@ -13,18 +13,18 @@ namespace openreg::memory {
 class Footprint {
  public:
   Footprint() = default;
-  /// Contiguous memory.
+  /// The footprint of contiguous memory.
   Footprint(const void* begin, std::size_t bytes)
       : begin_(reinterpret_cast<std::uintptr_t>(begin)), run_(bytes) {}
-  /// A tensor whose first element is at `begin`. Sizes are in elements of `itemsize` bytes;
-  /// strides, which are not negative, too.
+  /// The footprint of a tensor whose first element is at `begin`. Sizes are in elements of
+  /// `itemsize` bytes; strides, which are not negative, too.
   Footprint(const void* begin, std::size_t itemsize, std::span<const std::int64_t> sizes,
             std::span<const std::int64_t> strides);
 
   bool empty() const noexcept { return run_ == 0; }
   bool is_contiguous() const noexcept { return dimensions_.empty(); }
   std::uintptr_t begin() const noexcept { return begin_; }
-  /// Behind the last byte.
+  /// The address behind the last byte.
   std::uintptr_t end() const noexcept { return begin_ + extent(); }
   /// Number of bytes, if no two runs overlap.
   std::size_t bytes() const noexcept;
@@ -33,10 +33,11 @@ class Footprint {
   bool covers(const Footprint& other) const noexcept;
   bool operator==(const Footprint&) const = default;
 
-  /// The first of its bytes in [begin, end); none also if finding it takes too long, see below.
+  /// The first of its bytes in [begin, end); none also if finding it takes too many steps, as with
+  /// common_byte().
   std::optional<std::uintptr_t> first_in(std::uintptr_t begin, std::uintptr_t end) const;
-  /// The end of a run of bytes that holds this one; none if it is not one of its bytes, or as
-  /// above.
+  /// The end of a run of bytes that holds `byte`; none if `byte` is not one of its bytes, or if
+  /// finding it takes too many steps, as with common_byte().
   std::optional<std::uintptr_t> end_of_run_at(std::uintptr_t byte) const;
 
   /// A byte that both occupy, the first one if the strides are nested as those of tensors usually

@@ -84,11 +84,12 @@ class Heap {
 
   // --- Pools ---
 
-  /// The program begins to use a pool, which is made at its first use. Throws Error for the default
-  /// pool.
+  /// Declares a use of a pool by the program. A pool is made at its first use. Throws Error for the
+  /// default pool.
   void add_use(PoolId pool);
-  /// Throws Error if the program no longer uses the pool. So do set_use_on_oom() and set_no_split()
-  /// if there is no such pool, and remove_route() if the route has been removed.
+  /// Ends a use of add_use(). Throws Error if the program no longer uses the pool. So do
+  /// set_use_on_oom() and set_no_split() if there is no such pool, and remove_route() if the route
+  /// has been removed.
   void remove_use(PoolId pool);
   int uses(PoolId pool) const;
   void set_use_on_oom(PoolId pool, bool value);

@@ -49,7 +49,8 @@ class ClassCounter {
     part.current -= amount;
     part.freed += amount;
   }
-  /// One change of either sign, as CUDA counts a block that results from several operations.
+  /// Adds or removes, by the sign of `amount`: CUDA counts a block that results from several
+  /// operations as one change.
   void change(SizeClass size_class, std::int64_t amount) {
     amount >= 0 ? add(size_class, amount) : remove(size_class, -amount);
   }

@@ -25,8 +25,8 @@ void apply(const Schedule& schedule);
 
 // The hooks, which are called only if is_active():
 
-/// `record` has been published on the stream, at this position. What it refers to is alive. Throws
-/// what ends the thread.
+/// Called when `record` has been published on the stream, at this position. What it refers to is
+/// alive. Throws what ends the thread.
 void submitted(StreamImpl& stream, const Record& record, std::uint64_t position,
                Backpressure backpressure);
 

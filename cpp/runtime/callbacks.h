@@ -26,7 +26,7 @@ struct Callbacks {
     std::chrono::nanoseconds last_wait{};
     Waits waits;
   };
-  /// The beginning of a run slice.
+  /// Describes a run slice that begins.
   struct Beginning {
     bool engine;                    // else a host
     std::chrono::nanoseconds left;  // expected for one thread to run the stream's commands
@@ -38,7 +38,7 @@ struct Callbacks {
   void* (*enter_commands)(const Beginning& beginning) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
 
-  /// The number of threads for a command, and that which its runner has otherwise.
+  /// The number of threads for a command, and the number that its runner has otherwise.
   struct Team {
     int threads;
     int otherwise;
@@ -64,14 +64,15 @@ struct Callbacks {
   /// it (bindings: Python's signals). The queue stays intact.
   void (*check_interrupt)() = nullptr;
 
-  /// The device comes into use in this process. Called before any command is enqueued, perhaps
-  /// more than once, and with locks held; must not throw.
+  /// Called when the device comes into use in this process: before any command is enqueued, perhaps
+  /// more than once, and with locks held. Must not throw.
   void (*begin_use)() noexcept = nullptr;
 
-  /// A host has observed that work is complete (HappensBefore). Called with no lock held.
+  /// Called with no lock held when a host has observed that work is complete (HappensBefore).
   void (*on_host_progress)() = nullptr;
 
-  /// There are faults now, or none any more (fault_table.h). Called with a lock held.
+  /// Called with a lock held when a fault is armed or disarmed (fault_table.h). `any`: whether any
+  /// is armed now.
   void (*faults_armed)(bool any) = nullptr;
 };
 

@@ -98,23 +98,27 @@ struct CapturedPoint {
   std::vector<std::uint32_t> frontier;
 };
 
-/// Each does nothing and returns false or null if the stream is not captured. capture_command() and
-/// capture_record() throw CaptureError if the capture has been invalidated; capture_command() also
-/// throws, and invalidates the capture, if the kernel cannot be captured (KernelTraits::once).
+/// Captures a command. False: the stream is not captured, and nothing has been done. Throws
+/// CaptureError if the capture has been invalidated. Also throws, and invalidates the capture, if
+/// the kernel cannot be captured (KernelTraits::once).
 bool capture_command(StreamImpl& stream, const Kernel& kernel, std::span<const std::byte> arguments,
                      Cost cost, LaunchSite site);
+/// Captures a record. Returns what its event then refers to; null if the stream is not captured.
+/// Throws CaptureError if the capture has been invalidated.
 std::shared_ptr<const CapturedPoint> capture_record(StreamImpl& stream);
-/// `fence` completes once the capture has ended and the stream has run what it has queued by then.
+/// Captures an internal record: `fence` completes once the capture has ended and the stream has run
+/// what it has queued by then. False: the stream is not captured, and nothing has been done.
 bool capture_internal_record(StreamImpl& stream, const FenceRef& fence);
 /// For a wait for an event that was not captured: throws CaptureError, and invalidates the capture,
 /// if the stream is captured.
 void expect_no_foreign_wait(StreamImpl& stream);
 
-/// A wait for a captured event. Throws CaptureError if the event's capture has ended or has been
-/// invalidated. Also throws, and invalidates that capture, if the stream takes part in another one.
+/// Captures a wait for a captured event. Throws CaptureError if the event's capture has ended or
+/// has been invalidated. Also throws, and invalidates that capture, if the stream takes part in
+/// another one.
 void capture_wait(StreamImpl& stream, const CapturedPoint& point);
 /// Throws CaptureError, and invalidates the capture if it is under way: the host can neither wait
-/// for such an event nor query it.
+/// for a captured event nor query it.
 [[noreturn]] void refuse_captured_event(const CapturedPoint& point, const char* what);
 
 }  // namespace openreg

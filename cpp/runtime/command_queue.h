@@ -61,7 +61,7 @@ class SpareChunk {
   std::atomic<Chunk*> chunk_{nullptr};
 };
 
-/// The producers' end, used by one thread at a time.
+/// The producers' end of a queue, used by one thread at a time.
 class QueueWriter {
  public:
   explicit QueueWriter(Chunk* first) noexcept : chunk_(first) {}
@@ -75,7 +75,7 @@ class QueueWriter {
   std::size_t used_ = 0;  // places
 };
 
-/// The runner's end, used by one thread at a time, and only for published records.
+/// The runner's end of a queue, used by one thread at a time, and only for published records.
 class QueueReader {
  public:
   explicit QueueReader(Chunk* first) noexcept : chunk_(first) {}
@@ -108,11 +108,11 @@ class CommandQueue {
   /// `completes`, if given, gets too. Throws std::bad_alloc; then the queue is unchanged.
   std::uint64_t push(const Record& record, std::span<const std::byte> arguments, Fence* completes)
       OPENREG_REQUIRES(mutex);
-  /// Whether an ordinary producer has to wait. push() does not ask.
+  /// Whether an ordinary producer has to wait. push() does not check.
   bool full() OPENREG_REQUIRES(mutex);
-  /// Whether the stream has been destroyed. push() does not ask.
+  /// Whether the stream has been destroyed. push() does not check.
   bool closed() const OPENREG_REQUIRES(mutex) { return closed_; }
-  /// Returns what it was before.
+  /// Closes or reopens the queue. Returns whether it was closed before.
   bool set_closed(bool closed) OPENREG_REQUIRES(mutex) { return std::exchange(closed_, closed); }
 
   // The runner:
@@ -131,7 +131,7 @@ class CommandQueue {
     if (tail_seen_ - done <= distance) tail_seen_ = tail_.load(std::memory_order_acquire);
     return tail_seen_ - done > distance ? &reader_.behind_front(distance) : nullptr;
   }
-  /// The command at the front has completed.
+  /// Removes the command at the front, which has completed.
   void pop(const Record& front) noexcept;
   /// Whether a command is published. Called after the runner has stored that it gives up; see Note
   /// [Who runs a stream].

@@ -11,8 +11,8 @@ namespace openreg {
 
 class Fence;
 
-/// A point in a stream's work. It refers to its newest record only; a call that waits captures that
-/// record when it begins. Thread safe. It may be destroyed while waits are pending.
+/// A point in a stream's work. An event refers to its newest record only; a call that waits
+/// captures that record when it begins. Thread safe. It may be destroyed while waits are pending.
 class Event {
  public:
   /// `timing`: whether elapsed_ms() may be called.
@@ -21,7 +21,7 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  /// Throws as Stream::enqueue() does.
+  /// Records the event after the work that the stream has now. Throws as Stream::enqueue() does.
   void record(Stream& stream);
   /// Like record() with Backpressure::kIgnore, for the library's own use: no trace shows it, and if
   /// the stream is captured, it is no part of the graph and completes after the capture has ended.

@@ -15,7 +15,7 @@
 
 namespace openreg {
 
-/// Something that faults count.
+/// An event that faults count.
 struct FaultEvent {
   FaultPoint point;
   const char* name = "";  ///< name of the operator or the collective, if there is one
@@ -95,7 +95,7 @@ extern constinit std::atomic<int> g_armed;
 std::vector<FiredFault> count_event(const FaultEvent& event);
 }  // namespace detail
 
-/// Whether there are faults. This check is all that they cost otherwise.
+/// Whether any fault is armed. While none is, this check is the only cost.
 inline bool any() noexcept { return detail::g_armed.load(std::memory_order_acquire) != 0; }
 
 /// Arms what TORCH_OPENREG_FAULTS says, once: called before anything is counted. Throws Error if

@@ -61,11 +61,11 @@ class Fence {
   /// Called by the source's runner before it pops the command. Afterwards others may read the
   /// results.
   void complete(FailurePtr failure) noexcept;
-  /// Like complete() above, for a command that has a fence of its own and threw `error`. False: the
-  /// caller has abandoned the fence, which does not take the error.
+  /// Called instead of the other overload for a command that has a fence of its own and threw
+  /// `error`. False: the caller has abandoned the fence, which does not take the error.
   bool complete(std::exception_ptr error) noexcept OPENREG_EXCLUDES(scheduler_mutex);
-  /// Called when the caller of such a command stops waiting for it: returns what the command has
-  /// thrown, if anything.
+  /// Called when the caller of a command with a fence of its own stops waiting for it. Returns what
+  /// the command has thrown, if anything.
   std::exception_ptr abandon() noexcept OPENREG_EXCLUDES(scheduler_mutex);
   /// Wakes all waiters. Called by the source's runner after it has popped the command.
   void fire() noexcept OPENREG_EXCLUDES(scheduler_mutex);
@@ -87,7 +87,7 @@ class Fence {
   /// fence has fired, and the stream continues.
   bool park(StreamImpl& stream) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// False: the fence has fired, and will not wake the waiter.
+  /// Registers a waiter. False: the fence has fired, and will not wake the waiter.
   bool add(Waiter& waiter) noexcept OPENREG_EXCLUDES(scheduler_mutex);
   /// Called at the end of every wait, whether the fence has fired or not: afterwards no other
   /// thread touches the waiter.

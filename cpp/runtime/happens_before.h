@@ -21,20 +21,20 @@ class Stream;
 /// happens_before.cpp. Thread safe; its lock is a leaf.
 class HappensBefore {
  public:
-  /// The tracker; null unless order is tracked. This check is all that it costs otherwise.
+  /// The tracker; null unless order is tracked. If it is not, this check is the only cost.
   static HappensBefore* get() noexcept { return instance_.load(std::memory_order_acquire); }
-  /// Begins or ends to track, for all threads. What was submitted before has completed.
+  /// Starts or stops tracking, for all threads. All that was submitted before has completed.
   static void track(bool on) OPENREG_EXCLUDES(tracking_);
-  /// Begins to track, and does not end.
+  /// Starts tracking for the rest of the process.
   static void track_always() OPENREG_EXCLUDES(tracking_);
 
-  /// The stream's next submission, and what happens before it.
+  /// Adds the stream's next submission. Returns what happens before it; last() is its id.
   VectorClock submit(const Stream& stream);
   /// What happens before all that the stream runs later: for records, and for waits of the host.
   VectorClock clock_of(const Stream& stream);
-  /// Later submissions of the stream come after what `clock` includes.
+  /// Declares that later submissions of the stream come after what `clock` includes.
   void wait(const Stream& stream, const VectorClock& clock);
-  /// A host has observed that what `clock` includes has completed. Calls
+  /// Called when a host has observed that what `clock` includes has completed. Calls
   /// Callbacks::on_host_progress, even if another thread has observed it already, so the caller
   /// holds no lock.
   void host_observed(const VectorClock& clock);
@@ -47,9 +47,9 @@ class HappensBefore {
   std::uint32_t add_milestones(std::uint64_t group, std::uint32_t home);
   void set_home(std::uint32_t sequence, std::uint32_t home);
   void end_milestones(std::uint32_t sequence);
-  /// What the stream has been given so far happens before the milestone.
+  /// Declares that what the stream has been given so far happens before the milestone.
   void reach(SubmissionId milestone, const Stream& stream);
-  /// Later submissions of the stream come after the milestone, which may be ahead.
+  /// Declares that later submissions of the stream come after the milestone, which may be ahead.
   void wait(const Stream& stream, SubmissionId milestone);
   /// The milestones that the clock includes and that are ahead.
   std::vector<SubmissionId> ahead(const VectorClock& clock);
@@ -101,16 +101,16 @@ class InternalWaitScope {
   static constinit thread_local bool internal_;
 };
 
-/// The fence is about to be enqueued on the stream.
+/// Called when the fence is about to be enqueued on the stream.
 void note_record(Fence& fence, const Stream& stream);
-/// The stream waits for the fence.
+/// Called when the stream's later work has to wait for the fence.
 void note_ordered_after(const Stream& stream, const Fence& fence);
-/// A host has observed that the fence is complete, or that the stream has run all that `before`
-/// includes.
+/// Called when a host has observed that the fence is complete.
 void note_host_observed(const Fence& fence);
-/// To be called before the host looks whether the stream is idle, and note_host_observed() if it
-/// is.
+/// Called before the host checks whether the stream is idle; if it is, note_host_observed()
+/// follows.
 std::unique_ptr<const VectorClock> clock_if_tracked(const Stream& stream);
+/// Called when a host has observed that the stream has run all that `before` includes.
 void note_host_observed(const std::unique_ptr<const VectorClock>& before);
 
 }  // namespace openreg

@@ -81,8 +81,8 @@ inline constexpr milliseconds kOutlastsHost{10};
 struct HostExpectation {
   using Clock = std::chrono::steady_clock;
 
-  /// A host's wait for the stream has ended, before which the host was away for this time.
-  /// `published`: the expected time of all commands published so far.
+  /// Called when a host's wait for the stream has ended, before which the host was away for this
+  /// time. `published`: the expected time of all commands published so far.
   void note_wait(Clock::time_point end, std::chrono::nanoseconds away,
                  std::chrono::nanoseconds published) noexcept;
 
@@ -119,7 +119,8 @@ class HostWaitStats {
 
 /// Called by the stream's owner when it is drained. Returns whether there is something to run.
 bool poll_before_idle(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kind);
-/// Returns whether a stream is ready, or the scheduler stops.
+/// Called by an engine that finds no stream ready. Returns whether one is ready, or the scheduler
+/// stops.
 bool poll_before_sleep(const Scheduler& scheduler, EngineKind kind);
 /// Called by an engine that has been woken, before it looks for work.
 void leave_core_to_hosts() noexcept;

@@ -25,7 +25,8 @@ class Milestones {
   bool empty() const noexcept { return sequences_.empty(); }
   void set_home(std::uint32_t sequence, std::uint32_t home);
 
-  /// All that `before` includes happens before this milestone and the later ones of its sequence.
+  /// Declares that all that `before` includes happens before this milestone and the later ones of
+  /// its sequence.
   void reach(SubmissionId milestone, const VectorClock& before);
   /// Ends the sequence: it has no more milestones.
   void end(std::uint32_t sequence);

@@ -99,8 +99,8 @@ class Scheduler {
   /// waits for its own stream through others. This is detected only if those streams are already
   /// parked.
   Claim claim(StreamImpl& begin, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
-  /// Must be called after kRegistered. True: the stream has been handed over in the meantime, and
-  /// the caller owns it.
+  /// Must be called after claim() has returned kRegistered. True: the stream has been handed over
+  /// in the meantime, and the caller owns it.
   bool withdraw(StreamImpl& stream, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Chooses among the streams in the run queues. `choose` may return null, and takes leaf locks

@@ -68,17 +68,18 @@ struct StreamImpl final : Stream {
     return static_cast<const StreamImpl&>(stream);
   }
 
-  /// The ways to enqueue. They throw std::bad_alloc and, with Backpressure::kWait, Error for a
-  /// destroyed stream and what wait_for() throws while there is no room; then nothing was
-  /// enqueued. Internal records and graphs ignore the backpressure. A command with a fence
-  /// completes it; its failure goes to the fence and does not poison the stream, unless the fence
-  /// was abandoned. An internal record does not wait for room, and no trace shows it.
+  /// Enqueues a command. A command with a fence completes it; its failure goes to the fence and
+  /// does not poison the stream, unless the fence was abandoned. This and the other ways to enqueue
+  /// throw std::bad_alloc and, with Backpressure::kWait, Error for a destroyed stream and what
+  /// wait_for() throws while there is no room; then nothing was enqueued.
   void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
                    LaunchSite site, const FenceRef& fence,
                    Backpressure backpressure = Backpressure::kWait);
   void enqueue_record(const FenceRef& fence);
+  /// Enqueues a record that ignores the backpressure, and that no trace shows.
   void enqueue_internal_record(const FenceRef& fence);
   void enqueue_wait(const FenceRef& fence, Backpressure backpressure);
+  /// Enqueues a part of a graph's run; ignores the backpressure.
   void enqueue_graph(std::unique_ptr<GraphRun> run, Cost cost);
 
   /// Returns when there is room. Throws as an enqueue that waits for room does.

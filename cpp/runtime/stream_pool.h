@@ -19,19 +19,20 @@ class StreamPool {
  public:
   explicit StreamPool(int device);
 
-  /// Throws Error if there is no such device, or the settings are malformed.
+  /// The pool of a device. Throws Error if there is no such device, or the settings are malformed.
   static StreamPool& of(int device);
   /// The pools of all devices; empty if no device has been used.
   static std::span<StreamPool* const> all() noexcept;
 
   StreamImpl& default_stream() noexcept { return *default_; }
   StreamImpl& create(Priority priority, std::uint64_t queue_limit);
-  /// Does nothing for the default stream.
+  /// Destroys a stream, as destroy_stream() does. Does nothing for the default stream.
   void destroy(StreamImpl& stream) noexcept;
-  /// Throws Error if there is no such stream.
+  /// The live stream with this id. Throws Error if there is none.
   StreamImpl& find(std::int64_t id);
 
-  /// Includes destroyed ones: their work and their failures still belong to the device.
+  /// All streams of the device, and destroyed ones: their work and their failures still belong to
+  /// it.
   std::vector<StreamImpl*> streams() const;
   /// The failures of all streams; one that was passed on to other streams may occur several times.
   std::vector<FailurePtr> failures() const;

@@ -40,7 +40,8 @@ class Goal {
 /// Error for a wait that a command makes for its own stream. If the device is shut down before the
 /// goal is reached, does not return.
 void wait_for(const Goal& goal);
-/// Waits for all of these goals. In an adversarial schedule their order has no effect.
+/// Waits for all goals, as wait_for() does for one. In an adversarial schedule their order has no
+/// effect.
 void wait_for_all(std::span<const Goal> goals);
 
 using Deadline = std::chrono::steady_clock::time_point;

@@ -60,8 +60,9 @@ class CompiledCall {
   /// dimensions, whose value travels in the command. Throws c10::Error for others, for tensors
   /// whose storage has been freed, and if no tensor is expected; the argument is then not added.
   void add(const at::TensorBase& tensor);
-  /// Throw c10::Error if no such number is expected.
+  /// Adds an integer. Throws c10::Error if none is expected.
   void add(std::int64_t number);
+  /// Adds a floating-point number. Throws c10::Error if none is expected.
   void add(double number);
 
   /// The kind of the next argument. Throws c10::Error if there is none left.

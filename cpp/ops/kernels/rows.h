@@ -58,7 +58,7 @@ template <class Real, std::size_t kSums, class Terms>
   return sums;
 }
 
-/// The sum of `term(i)` for i < n, as above.
+/// The sum of `term(i)` for i < n, added as by sums_of().
 template <class Real, class Term>
 [[gnu::always_inline]] inline Real sum_of(std::int64_t n, Term&& term) {
   return sums_of<Real, 1>(n, [&](std::int64_t i) { return Sums<Real, 1>{term(i)}; })[0];

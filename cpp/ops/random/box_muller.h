@@ -11,7 +11,8 @@ namespace openreg::ops {
 void box_muller(const std::uint32_t* x, const std::uint32_t* y, float* first, float* second,
                 std::size_t count) noexcept;
 
-/// Like box_muller() above, with 53 bits of each number, from (x0, x1) and (y0, y1).
+/// Makes standard normal numbers as the other overload does, but takes 53 bits of each number, from
+/// (x0, x1) and (y0, y1).
 void box_muller(const std::uint32_t* x0, const std::uint32_t* x1, const std::uint32_t* y0,
                 const std::uint32_t* y1, double* first, double* second, std::size_t count) noexcept;
 

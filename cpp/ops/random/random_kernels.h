@@ -129,8 +129,8 @@ void dispatch_all(const at::Tensor& self, Name, F&& f) {
                              [&] { f(scalar_t{}); });
 }
 
-/// Operators on CPU tensors are dispatched here too if they get a generator of the device. Throws
-/// c10::Error, with the CPU's message, unless `device` is an openreg device.
+/// Throws c10::Error, with the CPU's message, unless `device` is an openreg device: operators on
+/// CPU tensors are dispatched to the device too if they get its generator.
 void expect_our_device(c10::Device device);
 
 /// Takes `count` numbers from `generator`, or from the device's default one. Throws as
@@ -138,7 +138,7 @@ void expect_our_device(c10::Device device);
 backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator, c10::Device device,
                                   std::uint64_t count);
 /// Takes the numbers for a kernel that fills `self` and makes `unroll` elements per call of a
-/// subsequence. Throws as take_numbers() above does.
+/// subsequence. Throws as the other overload does.
 backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator,
                                   const at::TensorBase& self, int unroll);
 int unroll_of_reals(const at::TensorBase& self);

@@ -9,7 +9,7 @@ namespace openreg::ops {
 
 inline bool given(const std::optional<at::Tensor>& tensor) { return tensor && tensor->defined(); }
 
-/// Undefined if none is given.
+/// The tensor with contiguous memory; undefined if none is given.
 inline at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
   return given(tensor) ? tensor->contiguous() : at::Tensor();
 }

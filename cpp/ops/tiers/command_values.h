@@ -29,7 +29,7 @@ class Values {
     return value;
   }
   void skip(std::size_t values) { next_ += values * sizeof(std::uint64_t); }
-  /// Null: there is no such tensor.
+  /// Reads the number of a tensor, and returns the tensor; null if there is none with this number.
   const TensorRecord* tensor() {
     const auto number = next<std::int32_t>();
     const auto tensors = command_.tensors();

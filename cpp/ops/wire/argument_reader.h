@@ -59,8 +59,8 @@ class ArgumentReader {
 
   /// Whether a tensor has one of these dtypes.
   bool holds_any(std::span<const c10::ScalarType> dtypes) const noexcept;
-  /// Until write_back_outputs(), tensors of these dtypes, of half precision, are replaced by copies
-  /// in single precision, for a kernel that is slow in theirs or lacks them.
+  /// Replaces tensors of these dtypes, of half precision, by copies in single precision, until
+  /// write_back_outputs(): for a kernel that is slow in their dtypes or lacks them.
   void widen(std::span<const c10::ScalarType> dtypes);
   /// Called after the kernel: gives widened outputs their values, and resolves a conj or neg bit
   /// that the kernel has set on an output, as the device tensor does not get it. Throws if the

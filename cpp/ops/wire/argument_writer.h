@@ -52,7 +52,7 @@ class ArgumentWriter {
 
   /// Writes a device tensor, a 0-dim CPU tensor (its value), or an undefined one.
   void tensor(const at::TensorBase& tensor, Access access = Access::kRead);
-  /// Also takes tensors of other openreg devices, for copies between devices.
+  /// Writes a tensor of any openreg device, for copies between devices.
   void tensor_of_any_device(const at::TensorBase& tensor, Access access);
   /// Writes a CPU tensor's elements themselves, contiguous, at most kMaxInlineBytes.
   void inline_tensor(const at::TensorBase& cpu_tensor);

@@ -15,7 +15,7 @@ class TensorPool {
  public:
   TensorPool() { free_.reserve(kMost); }
 
-  /// The calling thread's; null if the thread is ending.
+  /// The calling thread's pool; null if the thread is ending.
   static TensorPool* of_thread();
 
   /// A tensor with a storage of its own, and any sizes.
