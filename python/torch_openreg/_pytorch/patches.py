@@ -54,7 +54,7 @@ _WHEN_IMPORTED = (
     ("torch._meta_registrations", "compile.cpu_equivalence:extend_meta_functions"),
     ("torch._refs", "compile.cpu_equivalence:extend_formulas"),
     ("torch._inductor.analysis.device_info", "compile.costs:add_to_datasheets"),
-    ("torch._inductor.utils", "compile.costs:answer_for_the_device"),
+    ("torch._inductor.utils", "compile.costs:use_datasheet"),
     ("torch._inductor.runtime.benchmarking", "compile.costs:measure_on_the_device"),
     ("torch._inductor.cpp_builder", "compile.build_files:write_atomically"),
     ("torch._inductor.compile_fx", "compile.inductor.registration:register"),
@@ -157,7 +157,7 @@ def _patch_random_replay() -> None:
     save, replay = rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
 
     def generator_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Generator | None:
-        """That of the device that draws: the device named, else that of a tensor. Numbers may be CPU tensors."""
+        """The generator of the device that draws: the named one, else that of a tensor. Numbers may be CPU tensors."""
         named = [torch.device(kwargs["device"])] if kwargs.get("device") else []
         leaves = tree_leaves((args, kwargs))
         named += [leaf for leaf in leaves if isinstance(leaf, torch.device)]

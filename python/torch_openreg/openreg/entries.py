@@ -1,4 +1,4 @@
-"""What context managers restore. It belongs to one entry of one thread, not to the object: threads may share an object,
+"""What context managers restore. It belongs to one entry by one thread, not to the object: threads may share an object,
 and a thread may enter it again while it is inside."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Entries(threading.local):
-    """Of this thread, the innermost last: the object that was entered, and what it restores."""
+    """The entries of this thread, the innermost last: the object that was entered, and what it restores."""
 
     def __init__(self) -> None:
         self.open: list[tuple[object, Any]] = []

@@ -42,7 +42,7 @@ def leaves(value: Any) -> list[torch.Tensor]:
 
 
 def exact(tensor: torch.Tensor) -> torch.Tensor:
-    """The same numbers in float64, for a reference without rounding."""
+    """The numbers of a tensor in float64, for a reference without rounding."""
     return tensor.double() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
@@ -169,7 +169,7 @@ class Comparison:
 
 
 def on(tensor: torch.Tensor, where: torch.device) -> torch.Tensor:
-    """The same values on another device in the same layout, also if it is not dense."""
+    """A copy of the tensor on another device, in the same layout, also if that is not dense."""
     storage = tensor.untyped_storage()
     flat = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (storage.nbytes() // tensor.element_size(),), (1,))
     return flat.to(where).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())

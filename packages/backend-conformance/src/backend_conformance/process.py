@@ -39,7 +39,7 @@ class Process:
         self._partial = b""
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has reported since the last call. Anything that is no report is ignored."""
+        """What the worker has reported since the last call. Anything that is no report is ignored."""
         with self._report.open("rb") as file:
             file.seek(self._read)
             data = file.read()
@@ -57,19 +57,19 @@ class Process:
         return self._output.stat().st_size
 
     def output(self, begin: int = 0, limit: int = 4000) -> str:
-        """The end of what it and its children printed, from an offset on."""
+        """The end of what the worker and its children printed, from an offset on."""
         with self._output.open("rb") as file:
             file.seek(max(begin, self.output_size() - limit))
             return file.read(limit).decode(errors="replace").strip()
 
     def wait(self, seconds: float = _POLL_SECONDS) -> bool:
-        """Whether it has ended; waits at most this long."""
+        """Whether the worker has ended; waits at most this long."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """Ends it, and the processes that it started. The faulthandler prints where its threads were."""
+        """Ends the worker, and the processes that it started. The faulthandler prints where its threads were."""
         if not self.wait(0):
             self._process.send_signal(signal.SIGABRT)
             self.wait(1.0)
@@ -77,7 +77,7 @@ class Process:
         self._process.wait()
 
     def ending(self) -> str:
-        """How it ended, in words."""
+        """How the worker ended, in words."""
         status = self._process.returncode
         if status is None:
             return "still running"
@@ -92,7 +92,7 @@ class Process:
         return self._process.returncode
 
     def close(self) -> None:
-        """Removes what is left of it: children of checks, and its files."""
+        """Removes what is left of the worker: children of checks, and its files."""
         self._kill_group()
         with contextlib.suppress(OSError):
             self._folder.cleanup()

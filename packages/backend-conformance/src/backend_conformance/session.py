@@ -61,7 +61,7 @@ class Session:
         return self.summary(results, runner.torch)
 
     def applicable(self, checks: Sequence[Description], report: Callable[[Result], None]) -> list[Description]:
-        """Those of the checks that can run; the others get their result."""
+        """The checks that can run; the others get their result."""
         possible = []
         for each in checks:
             reason = self.declarations.lacking(each)

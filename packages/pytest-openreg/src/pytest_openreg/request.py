@@ -92,7 +92,7 @@ def settings(item: pytest.Item) -> dict[str, str]:
 
 
 def differing_settings(item: pytest.Item) -> dict[str, str]:
-    """Those of `settings` that differ from the environment, whose values this process uses."""
+    """The `settings` that differ from the environment, whose values this process uses."""
     return {name: value for name, value in settings(item).items() if os.environ.get(name) != value}
 
 

@@ -37,8 +37,8 @@ def add_to_datasheets(module: ModuleType) -> None:
     module.lookup_device_info = lookup_device_info  # type: ignore[attr-defined]
 
 
-def answer_for_the_device(module: ModuleType) -> None:
-    """Makes torch._inductor.utils use that entry where it assumes that every GPU is CUDA's."""
+def use_datasheet(module: ModuleType) -> None:
+    """Makes torch._inductor.utils use the device's entry where it assumes that every GPU is CUDA's."""
     from torch._inductor.analysis import device_info
 
     module.get_gpu_dram_gbps = lambda: datasheet(device_info).dram_bw_gbs  # type: ignore[attr-defined]

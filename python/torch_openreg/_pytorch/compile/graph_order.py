@@ -87,7 +87,7 @@ def _follows_changes(target: Any, arguments: Any) -> bool:
 
 
 def keep_order_of_joint_graphs(graph_capture: ModuleType) -> None:
-    """Barriers stay in their pass, forward or backward, and between the same nodes."""
+    """Keeps barriers in their pass, forward or backward, and between the same nodes."""
 
     # PyTorch would give each operation on streams some of the values before it as arguments, for the nodes after it to
     # use. Which ones depends on PyTorch's version; inputs of the graph are left out; the partitioner of 2.13 fails.
@@ -102,7 +102,7 @@ def keep_order_of_joint_graphs(graph_capture: ModuleType) -> None:
 
 
 def leave_waits_to_programs(graph_capture: ModuleType) -> None:
-    """The waits of backward passes are written with the programs (`inductor.waits`).
+    """Leaves the waits of backward passes to `inductor.waits`, which writes them with the programs.
 
     PyTorch would add them to the graph: with events that it registers with Dynamo as it traces, so a program that comes
     from the cache, without being traced, would not find them; and not for values that are computed again.
@@ -121,7 +121,7 @@ def _is_of_backward(node: torch.fx.Node) -> bool:
 
 
 def keep_order_of_patterns(pattern_matcher: ModuleType) -> None:
-    """PyTorch's passes move, match and merge nodes only between two changes of memory. A barrier counts as one.
+    """Makes barriers count as changes of memory, between two of which PyTorch's passes move, match and merge nodes.
 
     Equal nodes of two streams are not merged: without a wait, the value that one stream computes is not ready for the
     other. PyTorch 2.13 would merge them when it partitions a graph for training.

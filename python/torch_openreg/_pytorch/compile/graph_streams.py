@@ -33,7 +33,7 @@ def set_stream(node: torch.fx.Node, stream: int | None) -> None:
 
 
 def draw_on_the_same_stream(partitioners: ModuleType) -> None:
-    """In checkpoints PyTorch replaces operators that draw random numbers, and the new nodes have no stream."""
+    """Gives new nodes of checkpoints that draw random numbers the stream of those that they replace."""
     original = partitioners.functionalize_rng_ops
 
     @functools.wraps(original)
@@ -63,7 +63,8 @@ def _draws_for_another(target: Any) -> bool:
 
 
 def draw_seeds_on_each_stream(replace_random: ModuleType) -> None:
-    """Inductor draws the seeds of a program together, on the current stream, for which no other stream waits."""
+    """Makes Inductor draw seeds on each stream that uses them. It would draw all of a program on the current stream,
+    for which no other stream waits."""
     original = replace_random.fuse_seed_creation_pass
     draw, look_up = torch._inductor.inductor_prims.seeds, torch._inductor.inductor_prims.lookup_seed
 
@@ -101,8 +102,8 @@ def _draw_before(seeds: torch.fx.Node, users: list[torch.fx.Node], stream: int |
 
 
 def find_the_current_stream(streams: ModuleType) -> None:
-    """The current stream is object 0 of a program. PyTorch registers it once more as it traces a backward pass, and a
-    program that comes from the cache, without being traced, would not find it."""
+    """Makes programs find the current stream as object 0. PyTorch registers it once more as it traces a backward pass,
+    and a program that comes from the cache, without being traced, would not find it."""
     from torch._dynamo import graph_bytecode_inputs
 
     current: int | None = getattr(graph_bytecode_inputs, "CURRENT_STREAM_INDEX", None)
@@ -117,7 +118,7 @@ def find_the_current_stream(streams: ModuleType) -> None:
 
 
 def add_to_keys_of_programs(codecache: ModuleType) -> None:
-    """The streams of nodes are part of a program, but PyTorch's keys have only its text and the numbers it uses."""
+    """Adds the streams of nodes to the cache keys of programs, which have only the text and the numbers it uses."""
     details = codecache.FxGraphHashDetails
     original = details.__init__
 
@@ -139,7 +140,7 @@ def _streams(module: torch.fx.GraphModule) -> Iterator[tuple[str, int, int]]:
 
 
 def keep_streams_for_backward(runtime_wrappers: ModuleType) -> None:
-    """A backward pass finds the streams and events of its forward pass. Other programs may have been called, or
+    """Makes a backward pass find the streams and events of its forward pass. Other programs may have been called, or
     compiled, in between, and have filled the table with their own."""
     factory = getattr(runtime_wrappers, "_AOTDispatchAutogradFunctionFactory", None)
     if factory is None:
@@ -184,7 +185,7 @@ class _Objects:
 
     @contextmanager
     def found(self) -> Iterator[None]:
-        """Programs find these objects in the block."""
+        """Context manager: programs find these objects inside."""
         from torch._dynamo import graph_bytecode_inputs
 
         before = graph_bytecode_inputs.index_to_external_object_weakref

@@ -156,11 +156,11 @@ class _Rows(NamedTuple):
     are_all: bool
 
     def within(self) -> Tensor:
-        """Their numbers; that of the last row in place of those beyond the end."""
+        """The numbers of the rows; that of the last row in place of those beyond the end."""
         return self.numbers if self.are_all else self.numbers.clamp(max=self.length - 1)
 
     def are_new(self) -> Tensor:
-        """Whether they are not beyond the end, for each row of scores."""
+        """Whether each row of scores is not beyond the end."""
         are_new: Tensor = self.numbers < self.length
         return are_new.unsqueeze(-1)
 
@@ -311,7 +311,7 @@ def _working(query: Tensor) -> torch.dtype:
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """That of a sum over blocks of rows."""
+    """The dtype of a sum over blocks of rows of this dtype."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
@@ -330,8 +330,8 @@ def scatter(shape: Sequence[Any], indices: Sequence[Tensor], values: Tensor) -> 
 
 
 def _in_order_of(like: Tensor, tensor: Tensor) -> Tensor:
-    """The same values, with dimensions in memory in the order of `like`, but the last one first, as PyTorch's kernels
-    return them."""
+    """`tensor` with dimensions in memory in the order of `like`, but the last one first, as PyTorch's kernels return
+    them."""
     last = tensor.dim() - 1
     inner_first = [last, *(dim for dim in get_fill_order(like.stride()) if dim != last)]
     order = inner_first[::-1]

@@ -23,18 +23,18 @@ HINT = (
 )
 
 
-class _Now(threading.local):
-    """What the calling thread does."""
+class _ThreadState(threading.local):
+    """What the calling thread compiles and loads."""
 
     compiles = False
     """Inductor compiles a graph, or takes it from its own cache."""
     loads = 0
     """Programs, forward and backward pass, are being taken from the cache of AOTAutograd."""
     fault: RuntimeError | None = None
-    """Of such a program."""
+    """The fault injected into such a program."""
 
 
-_now = _Now()
+_state = _ThreadState()
 
 
 def watch() -> None:
@@ -54,7 +54,7 @@ def _watch_compilations() -> None:
         if kwargs.get("cudagraphs") and not CAPTURES_COMPILED_GRAPHS:
             _refuse_graphs()
             kwargs["cudagraphs"] = BoxedBool(False)
-        before, _now.compiles = _now.compiles, True
+        before, _state.compiles = _state.compiles, True
         try:
             if fault := _fault():
                 raise fault
@@ -65,40 +65,40 @@ def _watch_compilations() -> None:
                 error.args = (f"{error.args[0]}\n{HINT}", *error.args[1:])
             raise
         finally:
-            _now.compiles = before
+            _state.compiles = before
 
     compile_fx._compile_fx_inner = compile_inner
 
 
 def _watch_programs_of_caches() -> None:
-    """PyTorch calls this method of each compiled graph, also of one that it has loaded without `compile_inner`."""
+    """Wraps a method that PyTorch calls for each compiled graph, also if it has loaded it without `compile_inner`."""
     original = CompiledFxGraph.post_compile
 
     @functools.wraps(original)
     def post_compile(self: CompiledFxGraph, *args: Any, **kwargs: Any) -> None:
-        if not _now.compiles and NAME in self.device_types and (fault := _fault()):
-            if not _now.loads:
+        if not _state.compiles and NAME in self.device_types and (fault := _fault()):
+            if not _state.loads:
                 raise fault
-            _now.fault = _now.fault or fault
+            _state.fault = _state.fault or fault
         original(self, *args, **kwargs)
 
     CompiledFxGraph.post_compile = post_compile  # type: ignore[method-assign]
 
 
 def _watch_the_cache_of_autograd() -> None:
-    """After an error, PyTorch compiles what it could not load. So the error is raised when it has loaded all."""
+    """Raises an injected error once PyTorch has loaded all: after an error it would compile what it could not load."""
     original = AOTAutogradCache.try_load
 
     @functools.wraps(original)
     def try_load(*args: Any, **kwargs: Any) -> Any:
-        _now.loads += 1
+        _state.loads += 1
         try:
             loaded = original(*args, **kwargs)
         finally:
-            _now.loads -= 1
-        fault = _now.fault
-        if fault and not _now.loads:
-            _now.fault = None
+            _state.loads -= 1
+        fault = _state.fault
+        if fault and not _state.loads:
+            _state.fault = None
             raise fault
         return loaded
 

@@ -32,7 +32,7 @@ def used_in_part(nodes: Iterable[Any], arguments: Any) -> list[int]:
 
 
 def _buffers(buffers: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Without those that the kernel does not need any more."""
+    """The buffers that the kernel still needs."""
     return ((name, buffer) for name, buffer in buffers.items() if hasattr(buffer, "other_names"))
 
 
