@@ -368,7 +368,7 @@ std::size_t AddressSpace::mapped(int device) const noexcept {
 
 bool AddressSpace::open_unmapped(const void* address, bool writes) noexcept {
   return segments_ != nullptr &&
-         segments_->memory.open(address, writes) != MappedMemory::Opened::kNot;
+         segments_->memory.open(address, writes) != MappedMemory::OpenResult::kRefused;
 }
 
 void AddressSpace::close_opened() noexcept {

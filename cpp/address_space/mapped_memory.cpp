@@ -68,18 +68,18 @@ void MappedMemory::note_unmapped(const void* memory, std::size_t bytes, Owner ow
   if (owner == Owner::kDevice) bytes_ -= bytes;
 }
 
-MappedMemory::Opened MappedMemory::open(const void* address, bool writes) noexcept {
+MappedMemory::OpenResult MappedMemory::open(const void* address, bool writes) noexcept {
   const auto piece = piece_of(address);
-  if (piece >= pieces_) return Opened::kNot;
+  if (piece >= pieces_) return OpenResult::kRefused;
   const Change change(*this);
-  if (is_mapped(piece)) return Opened::kWasMapped;
-  if (writes && writable_ == kMostWritable) return Opened::kNot;
+  if (is_mapped(piece)) return OpenResult::kWasMapped;
+  if (writes && writable_ == kMostWritable) return OpenResult::kRefused;
   if (mprotect(begin_of(piece), kPiece, writes ? PROT_READ | PROT_WRITE : PROT_READ) != 0)
-    return Opened::kNot;
+    return OpenResult::kRefused;
   if (!opened_.contains(piece)) ++opened_count_;
   if (writes) ++writable_;
   opened_.set(piece, 1, true);
-  return Opened::kOpened;
+  return OpenResult::kOpened;
 }
 
 void MappedMemory::close_opened() noexcept {

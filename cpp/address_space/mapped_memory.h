@@ -36,14 +36,14 @@ class MappedMemory {
   void note_mapped(const void* memory, std::size_t bytes, Owner owner) noexcept;
   void note_unmapped(const void* memory, std::size_t bytes, Owner owner) noexcept;
 
-  enum class Opened : std::uint8_t {
-    kNot,        ///< it is not in an aperture, or too much is open
+  enum class OpenResult : std::uint8_t {
+    kRefused,    ///< it is not in an aperture, or too much is open
     kWasMapped,  ///< another thread has mapped it in the meantime
     kOpened,
   };
   /// Makes the piece around `address` accessible although nothing is mapped there: it reads as
   /// zeros. Called by a signal handler.
-  Opened open(const void* address, bool writes) noexcept;
+  OpenResult open(const void* address, bool writes) noexcept;
   /// Undoes all calls of open().
   void close_opened() noexcept;
 

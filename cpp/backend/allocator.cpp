@@ -39,22 +39,22 @@ using c10::CachingAllocator::StatType;
 
 c10::Device torch_device(int index) { return {kDeviceType, static_cast<c10::DeviceIndex>(index)}; }
 
-Stat to_stat(const memory::Counter& counter) {
+Stat to_stat(const memory::Stat& from) {
   Stat stat;
-  stat.current = counter.current;
-  stat.peak = counter.peak;
-  stat.allocated = counter.allocated;
-  stat.freed = counter.freed;
+  stat.current = from.current;
+  stat.peak = from.peak;
+  stat.allocated = from.allocated;
+  stat.freed = from.freed;
   return stat;
 }
 
-StatArray to_stats(const memory::ClassCounter& counter) {
+StatArray to_stats(const memory::ClassStat& from) {
   StatArray array;
-  array[static_cast<std::size_t>(StatType::AGGREGATE)] = to_stat(counter.all());
+  array[static_cast<std::size_t>(StatType::AGGREGATE)] = to_stat(from.all());
   array[static_cast<std::size_t>(StatType::SMALL_POOL)] =
-      to_stat(counter.of(memory::SizeClass::kSmall));
+      to_stat(from.of(memory::SizeClass::kSmall));
   array[static_cast<std::size_t>(StatType::LARGE_POOL)] =
-      to_stat(counter.of(memory::SizeClass::kLarge));
+      to_stat(from.of(memory::SizeClass::kLarge));
   return array;
 }
 
@@ -156,7 +156,7 @@ void free_block(void* address) {
 
 /// Memory that can no longer be returned when its tensor is destroyed is not a leak.
 void forget(void* address) {
-  if (!in_bad_fork()) memory::checks::tell(&memory::CommandCheck::abandoned, address);
+  if (!in_bad_fork()) memory::checks::notify(&memory::CommandCheck::abandoned, address);
 }
 
 void delete_device_block(void* address) {

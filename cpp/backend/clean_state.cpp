@@ -156,18 +156,17 @@ void install_clean_state() {
   freeze_thread_count();  // of the thread that imports torch, before another one changes it
   Callbacks callbacks;
   set_exception_message(&message_of);
-  callbacks.enter_commands = [](const Callbacks::Beginning& beginning) -> void* {
+  callbacks.enter_commands = [](const Callbacks::RunSliceStart& start) -> void* {
     auto slice = std::make_unique<SliceState>();
-    if (beginning.engine) {
+    if (start.engine) {
       use_one_thread();
       slice->engine.emplace();
     } else {
       thread_local ThreadCountTuner tuner;
-      if (!tuner.takes_team(beginning.left, beginning.before, at::get_num_threads(),
-                            usable_cores()))
+      if (!tuner.takes_team(start.left, start.before, at::get_num_threads(), usable_cores()))
         slice->alone.emplace();
     }
-    if (beginning.engine || KernelWarnings::has_no_handler())
+    if (start.engine || KernelWarnings::has_no_handler())
       slice->warnings.emplace(&KernelWarnings::engine_handler());
     return slice.release();
   };
@@ -176,7 +175,7 @@ void install_clean_state() {
   callbacks.end_compute = &end_compute;
   // Autograd's thread would have a team beside that of the program's thread, and each parallel
   // region would have to wake its own team's threads.
-  callbacks.works_for_room = [] { return torch::autograd::get_current_graph_task_id() == -1; };
+  callbacks.runs_when_full = [] { return torch::autograd::get_current_graph_task_id() == -1; };
   install_callbacks(callbacks);
 }
 

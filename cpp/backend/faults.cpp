@@ -184,7 +184,7 @@ std::vector<std::string> reset_device(int device, bool keep_memory) {
     return reset_health(device, [&] {
       if (keep_memory || !is_initialized()) return;
       memory::device_heap(device).overwrite(std::byte{255});
-      memory::checks::tell(&memory::CommandCheck::overwritten, device);
+      memory::checks::notify(&memory::CommandCheck::overwritten, device);
     });
   });
 }

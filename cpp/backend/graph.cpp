@@ -274,7 +274,7 @@ void CapturableGraph::forget() noexcept {
   exec_.reset();
   graph_ = {};
   pool_.reset();
-  memory::checks::tell(&memory::CommandCheck::graph_destroyed, capture_);
+  memory::checks::notify(&memory::CommandCheck::graph_destroyed, capture_);
   capture_ = 0;
   state_ = State::kEmpty;
 }

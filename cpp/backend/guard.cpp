@@ -30,7 +30,7 @@ template <class F>
 void wait(int device, F&& f) {
   translate_errors([&] {
     f();
-    memory::checks::tell(&memory::CommandCheck::host_waited, device);
+    memory::checks::notify(&memory::CommandCheck::host_waited, device);
   });
   KernelWarnings::emit_pending();
 }

@@ -55,7 +55,7 @@ class Stopwatch {
 // The copies that used the block have completed, and do not concern its next owner.
 void note_reuse(const void* block, std::size_t bytes) {
   if (auto* const guard = memory::PinnedGuard::get()) guard->reused(block);
-  memory::checks::tell(&memory::CommandCheck::reused, block, bytes, memory::BlockKind::kPinned);
+  memory::checks::notify(&memory::CommandCheck::reused, block, bytes, memory::BlockKind::kPinned);
 }
 
 // PyTorch's cache: sizes rounded to powers of two, a free list per size, and a block that streams
@@ -70,7 +70,7 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
       start_race_detection_if_enabled();
       faults::start();
       check_healthy(current_device());
-      if (const auto refusal = faults::refusal({.point = FaultPoint::kPin})) {
+      if (const auto refusal = faults::count_and_describe({.point = FaultPoint::kPin})) {
         empty_cache();
         throw_out_of_memory(bytes, *refusal);
       }

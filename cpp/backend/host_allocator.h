@@ -34,8 +34,8 @@ void unregister_pinned(void* memory);
 void guard_pinned_memory(std::optional<memory::PinnedGuard::Reaction> reaction);
 
 struct HostMemoryStats {
-  at::HostStats blocks;          // as PyTorch counts, for every accelerator
-  memory::Counter locked_bytes;  // what the system has actually locked
+  at::HostStats blocks;       // as PyTorch counts, for every accelerator
+  memory::Stat locked_bytes;  // what the system has actually locked
 };
 
 /// Figures of pinned memory. Nullopt before the first use of the device or of pinned memory, and in

@@ -144,7 +144,8 @@ c10::Storage receive_storage(const IpcHandle& handle, const c10::Storage* known)
               " only; give it as many as the sender (TORCH_OPENREG_DEVICES)");
   translate_errors([&] {
     check_healthy(handle.device);
-    if (const auto refusal = faults::refusal({.point = FaultPoint::kIpc, .device = handle.device}))
+    if (const auto refusal =
+            faults::count_and_describe({.point = FaultPoint::kIpc, .device = handle.device}))
       throw InjectedError("openreg: memory of another process could not be opened: " + *refusal);
   });
   if (known != nullptr && has_block(*known, handle)) return *known;

@@ -42,7 +42,7 @@ struct Mapping {
                   "; free received tensors, or raise `ulimit -v` or vm.max_map_count");
     }
     // Memory that was freed at these addresses has nothing to do with the memory that is there now.
-    memory::checks::tell(&memory::CommandCheck::forgotten, address, bytes);
+    memory::checks::notify(&memory::CommandCheck::forgotten, address, bytes);
   }
   ~Mapping() { AddressSpace::get().unmap_foreign(address, bytes); }
   Mapping(const Mapping&) = delete;
@@ -196,7 +196,8 @@ c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offse
   if (!import->source->file.receive(offset, generation)) refuse_second_reading();
   import->mapping = import->source->map(device, offset, offset + bytes);
   auto* const address = import->mapping->address + (offset - import->mapping->offset);
-  memory::checks::tell(&memory::CommandCheck::reused, address, bytes, memory::BlockKind::kImported);
+  memory::checks::notify(&memory::CommandCheck::reused, address, bytes,
+                         memory::BlockKind::kImported);
   return {address, import.release(), &delete_import,
           c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device))};
 }

@@ -36,7 +36,7 @@ bool interpreter_is_finalizing() noexcept;
 /// interpreter until it returns.
 using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 
-/// A statistic, with the names of torch.cuda.memory_stats: PyTorch's Stat, or a memory::Counter.
+/// A statistic, with the names of torch.cuda.memory_stats: PyTorch's Stat, or a memory::Stat.
 template <class Stat>
 nb::dict stat_dict(const Stat& stat) {
   nb::dict result;

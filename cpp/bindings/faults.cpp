@@ -54,7 +54,7 @@ void init_faults(nb::module_& m) {
       "compile_fault",
       [] {
         backend::translate_errors([] { faults::start(); });
-        return faults::refusal({.point = FaultPoint::kCompile});
+        return faults::count_and_describe({.point = FaultPoint::kCompile});
       },
       "Counts a compilation: what it fails with, or None.");
   m.def("reset_device", &backend::reset_device, nb::arg("device"), nb::arg("keep_memory"),

@@ -77,7 +77,7 @@ LibraryCode::LibraryCode() {
   add(standard_library_, fs::path(file_name(attribute("os", "__file__"))).parent_path());
 }
 
-bool LibraryCode::is_of_a_package(const std::string& file) const {
+bool LibraryCode::is_in_package(const std::string& file) const {
   return !below(packages_, file).empty();
 }
 
@@ -88,14 +88,14 @@ bool LibraryCode::contains(PyCodeObject* code, PyFrameObject* frame) const {
   constexpr std::string_view kFrozen = "<frozen ";
   if (file.starts_with(kFrozen)) return is_standard(std::string_view(file).substr(kFrozen.size()));
   const std::string standard = below(standard_library_, file);
-  if (is_of_a_package(file) || (!standard.empty() && is_standard(standard))) return true;
+  if (is_in_package(file) || (!standard.empty() && is_standard(standard))) return true;
 
   // Code whose file says nothing: generated in a module, or compiled elsewhere.
   const nb::object globals = nb::handle(reinterpret_cast<PyObject*>(frame)).attr("f_globals");
   const auto global = [&](const char* name) { return file_name(globals.attr("get")(name)); };
   // Inductor's programs lie in its cache, a folder of the user's choice; PyTorch names their
   // modules.
-  return is_of_a_package(global("__file__")) ||
+  return is_in_package(global("__file__")) ||
          global("__name__").starts_with("torch._inductor.runtime.compile_tasks.");
 }
 

@@ -18,7 +18,7 @@ class LibraryCode {
   bool contains(PyCodeObject* code, PyFrameObject* frame) const;
 
  private:
-  bool is_of_a_package(const std::string& file) const;
+  bool is_in_package(const std::string& file) const;
 
   // Folders as prefixes of files: each as Python spells it, and without symbolic links.
   std::vector<std::string> packages_;

@@ -59,8 +59,8 @@ DeviceHeap::Allocation allocate(DeviceHeap& heap, std::size_t bytes, Stream& str
     guard += check.guard_bytes();
   });
   const auto all = std::max(bytes, bytes + 2 * guard);  // the sum may overflow
-  auto result =
-      refusal.empty() ? heap.allocate(all, stream, context) : heap.refuse(all, stream, context);
+  auto result = refusal.empty() ? heap.allocate(all, stream, context)
+                                : heap.simulate_out_of_memory(all, stream, context);
   if (result.address == nullptr) return result;
   auto* const block = static_cast<std::byte*>(result.address);
   result.address = block + guard;
@@ -77,12 +77,12 @@ DeviceHeap::Allocation allocate(DeviceHeap& heap, std::size_t bytes, Stream& str
 DeviceHeap::Usage free(DeviceHeap& heap, void* address, Where* where, const Context& context) {
   if (!any()) return heap.free(address, context);
   const auto* const block = block_of(address);
-  tell(&CommandCheck::freed, address, where);
+  notify(&CommandCheck::freed, address, where);
   return heap.free(const_cast<void*>(block), context);
 }
 
 void record_stream(DeviceHeap& heap, void* address, Stream& stream) {
-  tell(&CommandCheck::used_by_stream, address, stream);
+  notify(&CommandCheck::used_by_stream, address, stream);
   heap.record_stream(const_cast<void*>(block_of(address)), stream);
 }
 

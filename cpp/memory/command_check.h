@@ -126,9 +126,9 @@ inline bool any() noexcept { return detail::g_on.load(std::memory_order_acquire)
 void add(CommandCheck& check, unsigned place);
 void remove(unsigned place);
 
-/// Calls the function of all checks: tell(&CommandCheck::host_waited, 0).
+/// Calls the function of all checks: notify(&CommandCheck::host_waited, 0).
 template <class... P, class... A>
-void tell(void (CommandCheck::*function)(P...), A&&... arguments) {
+void notify(void (CommandCheck::*function)(P...), A&&... arguments) {
   detail::each(detail::g_on.load(std::memory_order_acquire),
                [&](CommandCheck& check, unsigned) { (check.*function)(arguments...); });
 }

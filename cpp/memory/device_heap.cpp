@@ -127,8 +127,8 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
   return result;
 }
 
-DeviceHeap::Allocation DeviceHeap::refuse(std::size_t bytes, Stream& stream,
-                                          const Context& context) {
+DeviceHeap::Allocation DeviceHeap::simulate_out_of_memory(std::size_t bytes, Stream& stream,
+                                                          const Context& context) {
   static_cast<void>(free_memory(device_));
   locked([](Heap& heap) { ++heap.statistics().retries; });
   wait_for_users();
@@ -159,7 +159,7 @@ bool DeviceHeap::can_make_room(std::size_t bytes, Stream& stream) {
   const bool may_become_unused =
       std::ranges::none_of(awaited, [](const Stream* user) { return capture_of(*user) != 0; });
   std::size_t unused = heap_.unused_bytes(may_become_unused);
-  for (const auto& [number, pieces] : leaving_) {
+  for (const auto& [number, pieces] : detached_) {
     for (const Block* piece : pieces) unused += piece->bytes;
   }
   const auto reserved = static_cast<std::size_t>(heap_.statistics().reserved_bytes.current());
@@ -215,7 +215,7 @@ void DeviceHeap::release_to_device(Detach detach, Then then) {
     const LockGuard lock(mutex_);
     if (auto pieces = detach(heap_); !pieces.empty()) {
       number = ++detachments_;
-      leaving_.push_back({number, std::move(pieces)});
+      detached_.push_back({number, std::move(pieces)});
     }
   }
   if (number != 0) {
@@ -225,11 +225,11 @@ void DeviceHeap::release_to_device(Detach detach, Then then) {
     } catch (...) {
       const LockGuard lock(mutex_);
       const auto own =
-          std::find_if(leaving_.begin(), leaving_.end(),
-                       [number](const Leaving& some) { return some.number == number; });
-      if (own != leaving_.end()) {
+          std::find_if(detached_.begin(), detached_.end(),
+                       [number](const Detached& some) { return some.number == number; });
+      if (own != detached_.end()) {
         heap_.restore(own->pieces);
-        leaving_.erase(own);
+        detached_.erase(own);
       }
       throw;
     }
@@ -241,10 +241,10 @@ void DeviceHeap::release_to_device(Detach detach, Then then) {
 
 // Called after a wait for the device that began when `number` was the newest detachment.
 void DeviceHeap::release_until(std::uint64_t number) {
-  for (; !leaving_.empty() && leaving_.front().number <= number; leaving_.pop_front()) {
-    for (const Block* piece : leaving_.front().pieces)
-      checks::tell(&CommandCheck::forgotten, piece->address, piece->bytes);
-    heap_.release(leaving_.front().pieces);
+  for (; !detached_.empty() && detached_.front().number <= number; detached_.pop_front()) {
+    for (const Block* piece : detached_.front().pieces)
+      checks::notify(&CommandCheck::forgotten, piece->address, piece->bytes);
+    heap_.release(detached_.front().pieces);
   }
 }
 

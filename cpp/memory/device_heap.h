@@ -45,7 +45,7 @@ class DeviceHeap {
   Allocation allocate(std::size_t bytes, Stream& stream, const Context& context = {});
   /// Simulates an out-of-memory failure of allocate(), for an injected fault: only pools that serve
   /// as a last resort have memory.
-  Allocation refuse(std::size_t bytes, Stream& stream, const Context& context = {});
+  Allocation simulate_out_of_memory(std::size_t bytes, Stream& stream, const Context& context = {});
   Usage free(void* address, const Context& context = {});
   void record_stream(void* address, Stream& stream);
   std::vector<Stream*> streams_of(const void* address);
@@ -78,7 +78,7 @@ class DeviceHeap {
  private:
   // Memory on its way back to the device. Any thread that has waited for the device since then
   // releases it, so a thread that is short of memory does not depend on the one that detached it.
-  struct Leaving {
+  struct Detached {
     std::uint64_t number;
     Heap::Pieces pieces;
   };
@@ -102,7 +102,7 @@ class DeviceHeap {
   BackoffLock mutex_;  // never held while waiting
   Heap heap_ OPENREG_GUARDED_BY(mutex_);
   // In the order of their numbers.
-  std::deque<Leaving> leaving_ OPENREG_GUARDED_BY(mutex_);
+  std::deque<Detached> detached_ OPENREG_GUARDED_BY(mutex_);
   // The number of detachments so far, which is also the number of the newest one.
   std::uint64_t detachments_ OPENREG_GUARDED_BY(mutex_) = 0;
   double fraction_ OPENREG_GUARDED_BY(mutex_) = 1;

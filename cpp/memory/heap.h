@@ -118,7 +118,7 @@ class Heap {
   const Policy& policy() const noexcept { return policy_; }
 
   Statistics& statistics() noexcept { return statistics_; }
-  std::map<PoolId, ClassCounter>& reserved_by_private_pools() noexcept { return private_bytes_; }
+  std::map<PoolId, ClassStat>& reserved_by_private_pools() noexcept { return private_bytes_; }
   History& history() noexcept { return history_; }
   /// The segments of all pools or of one, in the order of their addresses.
   std::vector<SegmentInfo> segments(const PoolId* pool = nullptr) const;
@@ -203,7 +203,7 @@ class Heap {
   std::map<Stream*, std::deque<Pending>> pending_;  // by the awaited stream, in its order
   std::uint64_t allocations_ = 0;                   // so far
   Statistics statistics_;
-  std::map<PoolId, ClassCounter> private_bytes_;  // including destroyed pools
+  std::map<PoolId, ClassStat> private_bytes_;  // including destroyed pools
   History history_;
 };
 

@@ -9,8 +9,8 @@
 namespace openreg::memory {
 
 /// A changing number, its highest value, and what was added and removed, each since its last reset.
-/// PyTorch calls this a Stat.
-struct Counter {
+/// The same as PyTorch's Stat.
+struct Stat {
   std::int64_t current = 0;
   std::int64_t peak = 0;
   std::int64_t allocated = 0;
@@ -26,17 +26,17 @@ struct Counter {
     freed += amount;
   }
 
-  bool operator==(const Counter&) const = default;
+  bool operator==(const Stat&) const = default;
 };
 
 enum class SizeClass : std::uint8_t { kSmall, kLarge };
 inline constexpr std::size_t kSizeClasses = 2;
 
-/// A counter over all blocks, and over the small and the large ones. Each allocation changes
-/// several counters, so only what cannot be computed later is kept: of the sum over both classes
+/// A Stat over all blocks, and over the small and the large ones. Each allocation changes
+/// several of them, so only what cannot be computed later is kept: of the sum over both classes
 /// only the peak, while what was added follows from the rest. A number is at its highest when it
 /// begins to fall or when it is read, so peaks are noted only then.
-class ClassCounter {
+class ClassStat {
  public:
   void add(SizeClass size_class, std::int64_t amount) {
     parts_[index(size_class)].current += amount;
@@ -56,13 +56,13 @@ class ClassCounter {
   }
 
   std::int64_t current() const { return parts_[0].current + parts_[1].current; }
-  Counter of(SizeClass size_class) const { return counter(parts_[index(size_class)]); }
-  Counter all() const {
+  Stat of(SizeClass size_class) const { return stat(parts_[index(size_class)]); }
+  Stat all() const {
     const auto& [small, large] = parts_;
-    return counter({.current = current(),
-                    .peak = std::max(earlier_peak_, peak_),
-                    .freed = small.freed + large.freed,
-                    .at_reset = small.at_reset + large.at_reset});
+    return stat({.current = current(),
+                 .peak = std::max(earlier_peak_, peak_),
+                 .freed = small.freed + large.freed,
+                 .at_reset = small.at_reset + large.at_reset});
   }
 
   void reset_peak() {
@@ -92,7 +92,7 @@ class ClassCounter {
     std::int64_t at_reset = 0;  // the current number when `freed` was set to zero
   };
   static std::size_t index(SizeClass size_class) { return static_cast<std::size_t>(size_class); }
-  static Counter counter(const Part& p) {
+  static Stat stat(const Part& p) {
     return {p.current, std::max(p.peak, p.current), p.current + p.freed - p.at_reset, p.freed};
   }
 
@@ -111,17 +111,17 @@ struct Peak {
 
 /// What PyTorch reports of an allocator (torch.accelerator.memory_stats), by PyTorch's names.
 struct Statistics {
-  ClassCounter allocation;            ///< blocks that the program holds
-  ClassCounter allocated_bytes;       ///< bytes in `allocation`, with rounding
-  ClassCounter requested_bytes;       ///< bytes in `allocation`, as requested
-  ClassCounter active;                ///< blocks that the program holds or that streams still use
-  ClassCounter active_bytes;          ///< bytes in `active`
-  ClassCounter inactive_split;        ///< free blocks whose segment also has other blocks
-  ClassCounter inactive_split_bytes;  ///< bytes in `inactive_split`
-  ClassCounter segment;               ///< segments mapped from the device
-  ClassCounter reserved_bytes;        ///< bytes in `segment`
-  ClassCounter oversize_allocations;  ///< held blocks that max_split_size keeps whole
-  ClassCounter oversize_segments;     ///< segments of such blocks
+  ClassStat allocation;               ///< blocks that the program holds
+  ClassStat allocated_bytes;          ///< bytes in `allocation`, with rounding
+  ClassStat requested_bytes;          ///< bytes in `allocation`, as requested
+  ClassStat active;                   ///< blocks that the program holds or that streams still use
+  ClassStat active_bytes;             ///< bytes in `active`
+  ClassStat inactive_split;           ///< free blocks whose segment also has other blocks
+  ClassStat inactive_split_bytes;     ///< bytes in `inactive_split`
+  ClassStat segment;                  ///< segments mapped from the device
+  ClassStat reserved_bytes;           ///< bytes in `segment`
+  ClassStat oversize_allocations;     ///< held blocks that max_split_size keeps whole
+  ClassStat oversize_segments;        ///< segments of such blocks
   std::int64_t device_maps = 0;       ///< segments mapped so far
   std::int64_t device_unmaps = 0;     ///< segments returned so far
   std::int64_t retries = 0;           ///< allocations that had to empty the cache
@@ -147,10 +147,10 @@ struct Statistics {
 
   void reset_peak() {
     note_peaks();
-    for (auto* counter : counters()) counter->reset_peak();
+    for (auto* stat : stats()) stat->reset_peak();
   }
   void reset_accumulated() {
-    for (auto* counter : counters()) counter->reset_accumulated();
+    for (auto* stat : stats()) stat->reset_accumulated();
     device_maps = device_unmaps = retries = out_of_memory = synchronizations = 0;
   }
 
@@ -162,7 +162,7 @@ struct Statistics {
       peak.reserved = std::max(peak.reserved, recent.reserved);
     }
   }
-  std::array<ClassCounter*, 11> counters() {
+  std::array<ClassStat*, 11> stats() {
     return {&allocation,     &allocated_bytes,      &requested_bytes,      &active,
             &active_bytes,   &inactive_split,       &inactive_split_bytes, &segment,
             &reserved_bytes, &oversize_allocations, &oversize_segments};

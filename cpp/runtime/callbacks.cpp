@@ -34,7 +34,7 @@ void install_callbacks(const Callbacks& callbacks) {
   auto* const table = new Table{previous->callbacks, previous};
   replace_if_set(table->callbacks, callbacks, &Callbacks::enter_commands,
                  &Callbacks::leave_commands, &Callbacks::begin_compute, &Callbacks::end_compute,
-                 &Callbacks::begin_wait, &Callbacks::end_wait, &Callbacks::works_for_room,
+                 &Callbacks::begin_wait, &Callbacks::end_wait, &Callbacks::runs_when_full,
                  &Callbacks::check_interrupt, &Callbacks::begin_use, &Callbacks::on_host_progress,
                  &Callbacks::faults_armed);
   g_table.store(table, std::memory_order_release);

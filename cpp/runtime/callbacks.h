@@ -27,7 +27,7 @@ struct Callbacks {
     Waits waits;
   };
   /// Describes a run slice that begins.
-  struct Beginning {
+  struct RunSliceStart {
     bool engine;                    // else a host
     std::chrono::nanoseconds left;  // expected for one thread to run the stream's commands
     SinceLastWait before;           // for a host
@@ -35,7 +35,7 @@ struct Callbacks {
   /// Enter and leave the clean state for commands: called once per run slice, on a thread that is
   /// about to run kernels, and afterwards. The value returned is passed to leave_commands. Must not
   /// throw: the stream would be left without an owner.
-  void* (*enter_commands)(const Beginning& beginning) = nullptr;
+  void* (*enter_commands)(const RunSliceStart& start) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
 
   /// The number of threads for a command, and the number that its runner has otherwise.
@@ -57,7 +57,7 @@ struct Callbacks {
 
   /// Whether the calling thread, which has found a queue full, runs commands until there is room;
   /// otherwise it sleeps. Null: it runs them.
-  bool (*works_for_room)() = nullptr;
+  bool (*runs_when_full)() = nullptr;
 
   /// Called in the outermost wait of a host thread, between commands (every 20 ms), and on a signal
   /// or every 50 ms while it sleeps; no lock is held. Returns to continue the wait, throws to end

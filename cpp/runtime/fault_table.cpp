@@ -274,7 +274,7 @@ void disarm(const std::shared_ptr<ArmedFault>& fault) {
   if (FaultTable::get().remove(fault)) fault->release();
 }
 
-std::optional<std::string> refusal(const FaultEvent& event) {
+std::optional<std::string> count_and_describe(const FaultEvent& event) {
   const auto fired = count_event(event);
   if (fired.empty()) return std::nullopt;
   return fired.front().fault->describe();

@@ -113,7 +113,7 @@ inline std::vector<FiredFault> count_event(const FaultEvent& event) {
 }
 /// Meant for points with one kind of fault: counts the event, and describes the fault that fires,
 /// if any.
-std::optional<std::string> refusal(const FaultEvent& event);
+std::optional<std::string> count_and_describe(const FaultEvent& event);
 
 /// Ends all that hangs on the device.
 void release_hung(int device);

@@ -127,7 +127,7 @@ bool StreamImpl::has_room() {
 }
 
 void StreamImpl::make_room() {
-  const auto works = current_callbacks().works_for_room;
+  const auto works = current_callbacks().runs_when_full;
   if (adversary::is_active() || !works || works()) {
     wait_for(Goal::completed(*this, queue.completed_when_half_free()));
   } else {

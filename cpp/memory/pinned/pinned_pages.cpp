@@ -37,7 +37,7 @@ struct Range {
 struct Ranges {
   std::shared_mutex mutex;
   std::map<std::uintptr_t, Range> by_begin;
-  Counter locked_bytes;
+  Stat locked_bytes;
 };
 
 // Leaked, because destructors of static objects also free memory.
@@ -202,7 +202,7 @@ std::uintptr_t device_address(std::uintptr_t p) noexcept {
   return windows == nullptr ? p : windows->device_address(p);
 }
 
-Counter locked_bytes() {
+Stat locked_bytes() {
   if (!has_ranges()) return {};
   auto& all = ranges();
   const std::shared_lock lock(all.mutex);

@@ -41,7 +41,7 @@ bool in_bad_fork() noexcept;
 void check_usable();
 
 /// Bytes that are actually locked: none before the first map(), and if in_bad_fork().
-Counter locked_bytes();
+Stat locked_bytes();
 void reset_accumulated_locked_bytes();
 void reset_peak_locked_bytes();
 

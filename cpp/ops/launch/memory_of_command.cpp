@@ -253,7 +253,7 @@ void check_host_access(const char* op, const at::TensorBase& tensor, bool writes
   use.element = place.element;
   if (!OperandUses(op, [&](const Schema&) { return zeros; }).apply(use)) return;
   backend::translate_errors(
-      [&] { memory::checks::tell(&memory::CommandCheck::host_access, op, use); });
+      [&] { memory::checks::notify(&memory::CommandCheck::host_access, op, use); });
 }
 
 memory::AccessName name_access(const char* op, const memory::MemoryUse& use) {

@@ -84,7 +84,7 @@ class Store {
 };
 
 /// The plans that a thread used last, by the low bits of the hash.
-class AtHand {
+class RecentPlans {
  public:
   /// The plan in the signature's slot, whatever its own signature is; null if there is none.
   const CachedPlan* look(const SignatureView& signature, std::uint64_t epoch) {
@@ -128,25 +128,25 @@ void touch(const CachedPlan& plan) {
 }  // namespace
 
 void PlanUse::end() noexcept {
-  if (auto* const hand = per_thread<AtHand>()) hand->end_use();
+  if (auto* const recent = per_thread<RecentPlans>()) recent->end_use();
 }
 
 PlanUse PlanCache::find(const SignatureView& signature) {
   auto& store = Store::get();
-  auto* const hand = per_thread<AtHand>();
-  const CachedPlan* found = hand == nullptr ? nullptr : hand->look(signature, store.epoch());
+  auto* const recent = per_thread<RecentPlans>();
+  const CachedPlan* found = recent == nullptr ? nullptr : recent->look(signature, store.epoch());
   if (found == nullptr || !(found->signature == signature)) {
     auto stored = store.find(signature);
     if (stored == nullptr) return {};
     touch(*stored);
     backend::counters::plan_hits.add();
-    if (hand == nullptr) return PlanUse(std::move(stored));
-    found = &hand->put(std::move(stored));
+    if (recent == nullptr) return PlanUse(std::move(stored));
+    found = &recent->put(std::move(stored));
   } else {
     touch(*found);
     backend::counters::plan_hits.add();
   }
-  hand->begin_use();
+  recent->begin_use();
   return PlanUse(*found);
 }
 

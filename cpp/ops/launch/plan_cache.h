@@ -30,7 +30,7 @@ class PlanUse {
  private:
   friend class PlanCache;
   explicit PlanUse(PlanPtr owned) noexcept : plan_(owned.get()), owned_(std::move(owned)) {}
-  explicit PlanUse(const CachedPlan& at_hand) noexcept : plan_(&at_hand) {}
+  explicit PlanUse(const CachedPlan& recent) noexcept : plan_(&recent) {}
   static void end() noexcept;
 
   const CachedPlan* plan_ = nullptr;

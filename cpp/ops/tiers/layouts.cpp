@@ -118,11 +118,11 @@ constexpr const char* kNestedGeneric =
 }  // namespace
 
 OPENREG_LIBRARY_IMPL_FOR(Sparse, aten, m) {
-  register_kernels<DispatchKey::SparseCPU>(m, "aten", kSparseGeneric, kSparseHere,
+  register_kernels<DispatchKey::SparseCPU>(m, "aten", kSparseGeneric, kSparseOperators,
                                            kSparseElementwise);
 }
 OPENREG_LIBRARY_IMPL_FOR(SparseCsr, aten, m) {
-  register_kernels<DispatchKey::SparseCsrCPU>(m, "aten", kSparseCsrGeneric, kSparseCsrHere,
+  register_kernels<DispatchKey::SparseCsrCPU>(m, "aten", kSparseCsrGeneric, kSparseCsrOperators,
                                               kSparseElementwise);
 }
 OPENREG_LIBRARY_IMPL_FOR(NestedTensor, aten, m) {
@@ -134,7 +134,7 @@ OPENREG_LIBRARY_IMPL(aten, m) {  // its buffer is a strided tensor
 }
 OPENREG_LIBRARY_IMPL_FOR(Quantized, aten, m) {
   register_kernels<DispatchKey::QuantizedCPU>(m, "aten", kQuantizedGeneric,
-                                              backend::kQuantizedHere);
+                                              backend::kQuantizedOperators);
 }
 OPENREG_LIBRARY_IMPL_FOR(Quantized, quantized, m) {
   register_kernels<DispatchKey::QuantizedCPU>(m, "quantized");

@@ -123,11 +123,11 @@ void register_wider(torch::Library& m, const char* names) {
 }  // namespace
 
 OPENREG_LIBRARY_IMPL_FOR(Sparse, aten, m) {
-  register_wider<DispatchKey::SparseCPU>(m, kSparseHere);
+  register_wider<DispatchKey::SparseCPU>(m, kSparseOperators);
 }
 
 OPENREG_LIBRARY_IMPL_FOR(SparseCsr, aten, m) {
-  register_wider<DispatchKey::SparseCsrCPU>(m, kSparseCsrHere);
+  register_wider<DispatchKey::SparseCsrCPU>(m, kSparseCsrOperators);
   m.impl("triangular_solve.X", torch::CppFunction::makeFromBoxedFunction<&solve_triangular>());
 }
 

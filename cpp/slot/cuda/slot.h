@@ -25,7 +25,7 @@ std::string out_of_memory(const MemoryShortage& shortage);
 inline constexpr bool kHasSparseAllreduce = true;
 
 /// Operators on quantized tensors for which this folder has kernels.
-inline constexpr const char* kQuantizedHere = "clone";
+inline constexpr const char* kQuantizedOperators = "clone";
 
 /// Whether a device is an openreg device, or a tensor lies on one.
 template <class T>

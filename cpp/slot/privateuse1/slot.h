@@ -37,7 +37,7 @@ inline std::string out_of_memory(const MemoryShortage& shortage) {
 inline constexpr bool kHasSparseAllreduce = false;
 
 /// Operators on quantized tensors for which this folder has kernels: none.
-inline constexpr const char* kQuantizedHere = "";
+inline constexpr const char* kQuantizedOperators = "";
 
 /// Whether a device is an openreg device, or a tensor lies on one.
 template <class T>

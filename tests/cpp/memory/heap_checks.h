@@ -21,7 +21,7 @@ namespace openreg::memory::testing {
 inline constexpr std::array kBothClasses{SizeClass::kSmall, SizeClass::kLarge};
 
 /// The counters whose current value can be computed from segments(), with their names.
-inline constexpr std::array<std::pair<const char*, ClassCounter Statistics::*>, 9> kVisible{{
+inline constexpr std::array<std::pair<const char*, ClassStat Statistics::*>, 9> kVisible{{
     {"allocation", &Statistics::allocation},
     {"allocated_bytes", &Statistics::allocated_bytes},
     {"requested_bytes", &Statistics::requested_bytes},
@@ -36,9 +36,9 @@ inline constexpr std::array<std::pair<const char*, ClassCounter Statistics::*>, 
 /// All numbers as text, to be compared before and after a call that must not change any.
 inline std::string describe(const Statistics& statistics) {
   std::ostringstream out;
-  const auto add = [&](const char* name, const ClassCounter& counter) {
+  const auto add = [&](const char* name, const ClassStat& counter) {
     out << name;
-    for (const Counter& c :
+    for (const Stat& c :
          {counter.all(), counter.of(SizeClass::kSmall), counter.of(SizeClass::kLarge)}) {
       out << " (" << c.current << " " << c.peak << " " << c.allocated << " " << c.freed << ")";
     }

@@ -63,10 +63,10 @@ class ModelStatistics {
     }
   }
   void reset_peak() {
-    for_each([](Counter& c) { c.peak = c.current; });
+    for_each([](Stat& c) { c.peak = c.current; });
   }
   void reset_accumulated() {
-    for_each([](Counter& c) { c.allocated = c.freed = 0; });
+    for_each([](Stat& c) { c.allocated = c.freed = 0; });
   }
   void expect_equal(const Statistics& actual) const {
     for (std::size_t i = 0; i < kVisible.size(); ++i) {
@@ -78,13 +78,13 @@ class ModelStatistics {
   }
 
  private:
-  static void step(Counter& counter, std::int64_t now) {
+  static void step(Stat& counter, std::int64_t now) {
     const std::int64_t change = now - counter.current;
     (change > 0 ? counter.allocated : counter.freed) += change > 0 ? change : -change;
     counter.current = now;
     counter.peak = std::max(counter.peak, now);
   }
-  static void take_over(Counter& counter, const Counter& actual) {
+  static void take_over(Stat& counter, const Stat& actual) {
     EXPECT_GE(actual.peak, counter.peak);
     EXPECT_GE(actual.allocated, counter.allocated);
     counter.peak = actual.peak;
@@ -99,7 +99,7 @@ class ModelStatistics {
   }
 
   // By counter, and small, large, all.
-  std::array<std::array<Counter, kSizeClasses + 1>, kVisible.size()> counters_{};
+  std::array<std::array<Stat, kSizeClasses + 1>, kVisible.size()> counters_{};
 };
 
 // A block that a segment lists, with its stream and class.

@@ -73,14 +73,14 @@ TEST_F(HeapOversizeTest, AnOversizeBlockIsASegment) {
   EXPECT_EQ(backing.maps, (Sizes{2 * kMiB, 8 * kMiB}));
   EXPECT_EQ(statistics().allocated_bytes.current(), signed_bytes(10 * kMiB));
   EXPECT_EQ(statistics().requested_bytes.current(), signed_bytes(9 * kMiB));
-  EXPECT_EQ(statistics().oversize_allocations.of(kLarge), (Counter{1, 1, 1, 0}));
-  EXPECT_EQ(statistics().oversize_segments.of(kLarge), (Counter{1, 1, 1, 0}));
+  EXPECT_EQ(statistics().oversize_allocations.of(kLarge), (Stat{1, 1, 1, 0}));
+  EXPECT_EQ(statistics().oversize_segments.of(kLarge), (Stat{1, 1, 1, 0}));
   EXPECT_EQ(heap.free(block), 8 * kMiB);
-  EXPECT_EQ(statistics().oversize_allocations.of(kLarge), (Counter{0, 1, 1, 1}));
+  EXPECT_EQ(statistics().oversize_allocations.of(kLarge), (Stat{0, 1, 1, 1}));
   EXPECT_EQ(statistics().oversize_segments.of(kLarge).current, 1);
-  EXPECT_EQ(statistics().inactive_split.all(), Counter{});
+  EXPECT_EQ(statistics().inactive_split.all(), Stat{});
   empty_cache();
-  EXPECT_EQ(statistics().oversize_segments.of(kLarge), (Counter{0, 1, 1, 1}));
+  EXPECT_EQ(statistics().oversize_segments.of(kLarge), (Stat{0, 1, 1, 1}));
 }
 
 TEST_F(HeapOversizeTest, BlocksBelowTheSizeAreSplitAndGrowAsEver) {

@@ -209,7 +209,7 @@ TEST_F(HeapPoolsTest, InAPoolWithoutSplitsABlockTakesAWholeSegment) {
   EXPECT_EQ(backing.maps, (Sizes{2 * kMiB, 2 * kMiB}));
   EXPECT_TRUE(backing.extensions.empty());
   EXPECT_EQ(statistics().allocated_bytes.current(), signed_bytes(4 * kMiB));
-  EXPECT_EQ(statistics().inactive_split.all(), Counter{});
+  EXPECT_EQ(statistics().inactive_split.all(), Stat{});
   heap.free(b);
   heap.free(a);
   EXPECT_EQ(heap.allocate_cached(1024, stream(0)), a);  // the last to be freed

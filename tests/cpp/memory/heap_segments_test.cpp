@@ -48,7 +48,7 @@ TEST_F(HeapSegmentsTest, ASegmentGrowsByWhatIsMissing) {
   EXPECT_EQ(backing.extensions, Sizes{2 * kMiB});
   EXPECT_EQ(layout(), (Layout{{0, 6}}));
   EXPECT_EQ(statistics().segment.current(), 1);
-  EXPECT_EQ(statistics().reserved_bytes.of(kLarge), (Counter{6 * kMiB, 6 * kMiB, 6 * kMiB, 0}));
+  EXPECT_EQ(statistics().reserved_bytes.of(kLarge), (Stat{6 * kMiB, 6 * kMiB, 6 * kMiB, 0}));
   EXPECT_EQ(statistics().device_maps, 2);
 }
 
@@ -72,7 +72,7 @@ TEST_F(HeapSegmentsTest, ABlockThatIsFreeOnItsWholeGrowsWithoutBeingCountedAsAPa
   heap.free(a);
   EXPECT_EQ(allocate(7 * kMiB), a);
   EXPECT_EQ(layout(), (Layout{{0, 8}}));
-  EXPECT_EQ(statistics().inactive_split.all(), (Counter{1, 1, 1, 0}));  // the rest of 1 MiB
+  EXPECT_EQ(statistics().inactive_split.all(), (Stat{1, 1, 1, 0}));  // the rest of 1 MiB
 }
 
 TEST_F(HeapSegmentsTest, SmallBlocksGrowToo) {
@@ -149,7 +149,7 @@ TEST_F(HeapSegmentsTest, OnlyUnusedMemoryIsReleased) {
   heap.free(held);
   empty_cache();
   EXPECT_EQ(backing.mapped(), 0U);
-  EXPECT_EQ(statistics().segment.all(), (Counter{0, 2, 2, 2}));
+  EXPECT_EQ(statistics().segment.all(), (Stat{0, 2, 2, 2}));
 }
 
 TEST_F(HeapSegmentsTest, TheMiddleOfASegmentGoesBackAndBothSidesStayUsable) {
@@ -160,7 +160,7 @@ TEST_F(HeapSegmentsTest, TheMiddleOfASegmentGoesBackAndBothSidesStayUsable) {
   empty_cache();
   EXPECT_EQ(backing.unmaps, Sizes{4 * kMiB});
   EXPECT_EQ(layout(), (Layout{{0, 4}, {8, 4}}));
-  EXPECT_EQ(statistics().segment.of(kLarge), (Counter{2, 2, 2, 0}));
+  EXPECT_EQ(statistics().segment.of(kLarge), (Stat{2, 2, 2, 0}));
   EXPECT_EQ(reserved(), 8 * kMiB);
   heap.free(c);
   heap.free(a);

@@ -226,9 +226,9 @@ TEST_F(HeapTest, PeaksAndSumsAreResetApart) {
   heap.free(allocate(512));
   EXPECT_EQ(statistics().allocated_bytes.all().peak, 1024);
   statistics().reset_peak();
-  EXPECT_EQ(statistics().allocated_bytes.all(), (Counter{512, 512, 1024, 512}));
+  EXPECT_EQ(statistics().allocated_bytes.all(), (Stat{512, 512, 1024, 512}));
   statistics().reset_accumulated();
-  EXPECT_EQ(statistics().allocated_bytes.all(), (Counter{512, 512, 0, 0}));
+  EXPECT_EQ(statistics().allocated_bytes.all(), (Stat{512, 512, 0, 0}));
 }
 
 // Freeing the middle one of three blocks joins it with two free ones: there is one free block less,
@@ -238,9 +238,9 @@ TEST_F(HeapTest, JoiningBlocksIsOneChangeOfWhatIsInactive) {
   void* b = allocate(512);
   allocate(512);
   heap.free(a);
-  EXPECT_EQ(statistics().inactive_split.all(), (Counter{2, 2, 2, 0}));
+  EXPECT_EQ(statistics().inactive_split.all(), (Stat{2, 2, 2, 0}));
   heap.free(b);
-  EXPECT_EQ(statistics().inactive_split.all(), (Counter{2, 2, 2, 0}));
+  EXPECT_EQ(statistics().inactive_split.all(), (Stat{2, 2, 2, 0}));
   EXPECT_EQ(statistics().inactive_split_bytes.all().current, signed_bytes(2 * kMiB - 512));
   EXPECT_EQ(statistics().inactive_split_bytes.all().peak, signed_bytes(2 * kMiB - 512));
 }
@@ -252,21 +252,21 @@ TEST_F(HeapTest, FreeingBetweenFreeBlocksLeavesOneLess) {
   allocate(512);
   heap.free(a);
   heap.free(c);
-  ASSERT_EQ(statistics().inactive_split.all(), (Counter{3, 3, 3, 0}));
+  ASSERT_EQ(statistics().inactive_split.all(), (Stat{3, 3, 3, 0}));
   heap.free(b);
-  EXPECT_EQ(statistics().inactive_split.all(), (Counter{2, 3, 3, 1}));
+  EXPECT_EQ(statistics().inactive_split.all(), (Stat{2, 3, 3, 1}));
 }
 
 TEST_F(HeapTest, TakingAPartOfABlockIsOneChangeOfWhatIsInactive) {
   allocate(512);
   statistics().reset_accumulated();
   allocate(1024);
-  EXPECT_EQ(statistics().inactive_split.all(), (Counter{1, 1, 0, 0}));
+  EXPECT_EQ(statistics().inactive_split.all(), (Stat{1, 1, 0, 0}));
   EXPECT_EQ(statistics().inactive_split_bytes.all().allocated, 0);
   EXPECT_EQ(statistics().inactive_split_bytes.all().freed, 1024);
   allocate(kMiB);
   EXPECT_NE(heap.allocate_cached(kMiB - 1536, stream(0)), nullptr);
-  EXPECT_EQ(statistics().inactive_split.all(), (Counter{0, 1, 0, 1}));
+  EXPECT_EQ(statistics().inactive_split.all(), (Stat{0, 1, 0, 1}));
 }
 
 TEST_F(HeapTest, AFailedAllocationChangesNothing) {

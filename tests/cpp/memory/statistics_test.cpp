@@ -8,7 +8,7 @@
 
 namespace openreg::memory {
 
-void PrintTo(const Counter& counter, std::ostream* out) {
+void PrintTo(const Stat& counter, std::ostream* out) {
   *out << "{current " << counter.current << ", peak " << counter.peak << ", allocated "
        << counter.allocated << ", freed " << counter.freed << "}";
 }
@@ -19,28 +19,28 @@ constexpr auto kSmall = SizeClass::kSmall;
 constexpr auto kLarge = SizeClass::kLarge;
 
 // {current, peak, allocated, freed}
-TEST(ClassCounter, ANewOneIsZero) {
-  const ClassCounter counter;
-  EXPECT_EQ(counter.of(kSmall), Counter{});
-  EXPECT_EQ(counter.of(kLarge), Counter{});
-  EXPECT_EQ(counter.all(), Counter{});
+TEST(ClassStat, ANewOneIsZero) {
+  const ClassStat counter;
+  EXPECT_EQ(counter.of(kSmall), Stat{});
+  EXPECT_EQ(counter.of(kLarge), Stat{});
+  EXPECT_EQ(counter.all(), Stat{});
   EXPECT_EQ(counter.current(), 0);
 }
 
-TEST(ClassCounter, ClassesAreCountedApartAndTogether) {
-  ClassCounter counter;
+TEST(ClassStat, ClassesAreCountedApartAndTogether) {
+  ClassStat counter;
   counter.add(kSmall, 5);
   counter.add(kLarge, 100);
   counter.remove(kSmall, 2);
   counter.add(kLarge, 10);
-  EXPECT_EQ(counter.of(kSmall), (Counter{3, 5, 5, 2}));
-  EXPECT_EQ(counter.of(kLarge), (Counter{110, 110, 110, 0}));
-  EXPECT_EQ(counter.all(), (Counter{113, 113, 115, 2}));
+  EXPECT_EQ(counter.of(kSmall), (Stat{3, 5, 5, 2}));
+  EXPECT_EQ(counter.of(kLarge), (Stat{110, 110, 110, 0}));
+  EXPECT_EQ(counter.all(), (Stat{113, 113, 115, 2}));
   EXPECT_EQ(counter.current(), 113);
 }
 
-TEST(ClassCounter, ThePeakOfTheSumIsNotTheSumOfThePeaks) {
-  ClassCounter counter;
+TEST(ClassStat, ThePeakOfTheSumIsNotTheSumOfThePeaks) {
+  ClassStat counter;
   counter.add(kSmall, 10);
   counter.remove(kSmall, 10);
   counter.add(kLarge, 20);
@@ -49,41 +49,41 @@ TEST(ClassCounter, ThePeakOfTheSumIsNotTheSumOfThePeaks) {
   EXPECT_EQ(counter.all().peak, 20);
 }
 
-TEST(ClassCounter, AChangeOfEitherSignCountsOnOneSide) {
-  ClassCounter counter;
+TEST(ClassStat, AChangeOfEitherSignCountsOnOneSide) {
+  ClassStat counter;
   counter.change(kSmall, 7);
   counter.change(kSmall, -3);
   counter.change(kSmall, 0);
-  EXPECT_EQ(counter.of(kSmall), (Counter{4, 7, 7, 3}));
+  EXPECT_EQ(counter.of(kSmall), (Stat{4, 7, 7, 3}));
 }
 
-TEST(ClassCounter, AResetOfThePeakLeavesTheSums) {
-  ClassCounter counter;
+TEST(ClassStat, AResetOfThePeakLeavesTheSums) {
+  ClassStat counter;
   counter.add(kSmall, 10);
   counter.remove(kSmall, 6);
   counter.add(kLarge, 1);
   counter.reset_peak();
-  EXPECT_EQ(counter.of(kSmall), (Counter{4, 4, 10, 6}));
-  EXPECT_EQ(counter.all(), (Counter{5, 5, 11, 6}));
+  EXPECT_EQ(counter.of(kSmall), (Stat{4, 4, 10, 6}));
+  EXPECT_EQ(counter.all(), (Stat{5, 5, 11, 6}));
   counter.add(kSmall, 2);
   counter.remove(kSmall, 1);
-  EXPECT_EQ(counter.of(kSmall), (Counter{5, 6, 12, 7}));
-  EXPECT_EQ(counter.all(), (Counter{6, 7, 13, 7}));
+  EXPECT_EQ(counter.of(kSmall), (Stat{5, 6, 12, 7}));
+  EXPECT_EQ(counter.all(), (Stat{6, 7, 13, 7}));
 }
 
-TEST(ClassCounter, AResetOfTheSumsLeavesThePeak) {
-  ClassCounter counter;
+TEST(ClassStat, AResetOfTheSumsLeavesThePeak) {
+  ClassStat counter;
   counter.add(kSmall, 10);
   counter.remove(kSmall, 6);
   counter.add(kLarge, 3);
   counter.reset_accumulated();
-  EXPECT_EQ(counter.of(kSmall), (Counter{4, 10, 0, 0}));
-  EXPECT_EQ(counter.all(), (Counter{7, 10, 0, 0}));
+  EXPECT_EQ(counter.of(kSmall), (Stat{4, 10, 0, 0}));
+  EXPECT_EQ(counter.all(), (Stat{7, 10, 0, 0}));
   counter.remove(kSmall, 4);
   counter.add(kLarge, 5);
-  EXPECT_EQ(counter.of(kSmall), (Counter{0, 10, 0, 4}));
-  EXPECT_EQ(counter.of(kLarge), (Counter{8, 8, 5, 0}));
-  EXPECT_EQ(counter.all(), (Counter{8, 10, 5, 4}));
+  EXPECT_EQ(counter.of(kSmall), (Stat{0, 10, 0, 4}));
+  EXPECT_EQ(counter.of(kLarge), (Stat{8, 8, 5, 0}));
+  EXPECT_EQ(counter.all(), (Stat{8, 10, 5, 4}));
 }
 
 // Eleven counters, each of which a reset must reach.
@@ -115,7 +115,7 @@ TEST(Statistics, AResetOfPeaksReachesAllCountersAndNothingElse) {
   statistics.device_maps = 1;
   statistics.retries = 2;
   statistics.reset_peak();
-  expect_of_each(statistics, [](const Counter& all) { EXPECT_EQ(all, (Counter{1, 1, 3, 2})); });
+  expect_of_each(statistics, [](const Stat& all) { EXPECT_EQ(all, (Stat{1, 1, 3, 2})); });
   EXPECT_EQ(statistics.device_maps, 1);
   EXPECT_EQ(statistics.retries, 2);
 }
@@ -129,7 +129,7 @@ TEST(Statistics, AResetOfSumsReachesAllCountersAndEvents) {
   statistics.out_of_memory = 4;
   statistics.synchronizations = 5;
   statistics.reset_accumulated();
-  expect_of_each(statistics, [](const Counter& all) { EXPECT_EQ(all, (Counter{1, 3, 0, 0})); });
+  expect_of_each(statistics, [](const Stat& all) { EXPECT_EQ(all, (Stat{1, 3, 0, 0})); });
   EXPECT_EQ(statistics.device_maps, 0);
   EXPECT_EQ(statistics.device_unmaps, 0);
   EXPECT_EQ(statistics.retries, 0);

@@ -44,8 +44,8 @@ std::atomic<int> g_engine_slices{0};
 std::atomic<int> g_turns_now{0};
 std::function<void()> g_check;  // of g_thread only
 std::atomic<bool> g_checking{false};
-std::atomic<bool> g_works_for_room{true};
-Callbacks::Beginning g_beginning{};  // of g_thread only
+std::atomic<bool> g_runs_when_full{true};
+Callbacks::RunSliceStart g_beginning{};  // of g_thread only
 int g_state = 0;
 
 void note(const char* call) {
@@ -56,7 +56,7 @@ void note(const char* call) {
 // Callbacks cannot be removed; these do nothing until a test enables them.
 void install() {
   Callbacks callbacks;
-  callbacks.enter_commands = [](const Callbacks::Beginning& slice) -> void* {
+  callbacks.enter_commands = [](const Callbacks::RunSliceStart& slice) -> void* {
     if (slice.engine) ++g_engine_slices;
     ++g_turns_now;
     if (std::this_thread::get_id() == g_thread) g_beginning = slice;
@@ -74,7 +74,7 @@ void install() {
   callbacks.end_wait = [](void* state) noexcept {
     note(state == &g_thread ? "end wait" : "end wait with another state");
   };
-  callbacks.works_for_room = []() -> bool { return g_works_for_room; };
+  callbacks.runs_when_full = []() -> bool { return g_runs_when_full; };
   callbacks.check_interrupt = [] {
     if (g_checking && std::this_thread::get_id() == g_thread) g_check();
   };
@@ -96,7 +96,7 @@ class CallbacksTest : public ::testing::Test {
   void TearDown() override {
     g_seen = nullptr;
     g_checking = false;
-    g_works_for_room = true;
+    g_runs_when_full = true;
   }
 
   static void check_with(std::function<void()> check) {
@@ -216,14 +216,14 @@ TEST_F(CallbacksTest, AProducerWithoutRoomWorksOrSleepsAsTheCallbackSays) {
   OPENREG_NEEDS_ENGINES("a producer without room always works");
   const OwnStream stream;
   EXPECT_GT(commands_run_for_room(*stream), 0);
-  g_works_for_room = false;
+  g_runs_when_full = false;
   EXPECT_EQ(commands_run_for_room(*stream), 0);
 }
 
 TEST_F(CallbacksTest, AnInterruptEndsASleepForRoom) {
   const OwnStream stream;
   Blocker blocker(*stream);
-  g_works_for_room = false;
+  g_runs_when_full = false;
   check_with([] { throw Interrupted(); });
   int submitted = 0;
   std::atomic<int> ran{0};
