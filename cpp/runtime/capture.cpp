@@ -41,7 +41,7 @@ struct Capture {
   Graph graph;
   std::unordered_map<StreamImpl*, Branch> branches;
   std::vector<std::pair<StreamImpl*, FenceRef>> internal_records;
-  std::string spoiled_by;  // empty: the capture is valid
+  std::string invalidated_by;  // empty: the capture is valid
 
   Branch& branch(StreamImpl& stream) { return branches.at(&stream); }
   Branch& join(StreamImpl& stream) {
@@ -94,8 +94,8 @@ std::string name_of(const StreamImpl& stream) {
   return "stream " + std::to_string(stream.number) + " of " + device_name(stream.device_index);
 }
 
-[[noreturn]] void spoil(Capture& capture, const std::string& sentence) {
-  if (capture.spoiled_by.empty()) capture.spoiled_by = sentence;
+[[noreturn]] void invalidate(Capture& capture, const std::string& sentence) {
+  if (capture.invalidated_by.empty()) capture.invalidated_by = sentence;
   throw CaptureError(sentence);
 }
 
@@ -104,21 +104,21 @@ std::string not_permitted(const std::string& what, LaunchSite site) {
          "); do it before the capture, or after it";
 }
 
-void expect_in_order(const Capture& capture) {
-  if (capture.spoiled_by.empty()) return;
+void expect_valid(const Capture& capture) {
+  if (capture.invalidated_by.empty()) return;
   throw CaptureError("openreg: operation failed due to a previous error during capture: " +
-                     capture.spoiled_by);
+                     capture.invalidated_by);
 }
 
 // What `use` returns for the stream's capture, under the lock; the default if the stream is not
-// captured. Throws if the capture is spoiled.
+// captured. Throws if the capture is invalidated.
 template <class Use>
 std::invoke_result_t<Use, Capture&> with_capture_of(const StreamImpl& stream, Use use) {
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);
   auto* const capture = captures.with(stream);
   if (!capture) return std::invoke_result_t<Use, Capture&>();
-  expect_in_order(*capture);
+  expect_valid(*capture);
   return use(*capture);
 }
 
@@ -182,7 +182,7 @@ CaptureId begin_capture(Stream& stream, CaptureMode mode) {
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);
   if (auto* const other = captures.with(impl))
-    spoil(*other, not_permitted("a capture begins on " + name_of(impl), site));
+    invalidate(*other, not_permitted("a capture begins on " + name_of(impl), site));
   const auto id = ++captures.last;
   auto& capture = captures.by_id[id];
   capture.origin = &impl;
@@ -199,7 +199,7 @@ Graph end_capture(Stream& stream) {
   StreamImpl& impl = StreamImpl::of(stream);
   Capture capture = take_capture(impl);
   enqueue_internal_records(capture);
-  expect_in_order(capture);
+  expect_valid(capture);
   capture.graph.ends = capture.branch(impl).frontier;
   if (const auto* const left = unjoined_node(capture.graph)) {
     throw CaptureError(
@@ -273,7 +273,7 @@ void expect_not_captured(const Stream& stream, const char* what) {
   const StreamImpl& impl = StreamImpl::of(stream);
   const auto site = launch_site();
   with_capture_of(impl, [&](Capture& capture) {
-    spoil(capture, not_permitted(std::string(what) + " on " + name_of(impl), site));
+    invalidate(capture, not_permitted(std::string(what) + " on " + name_of(impl), site));
   });
 }
 
@@ -288,7 +288,7 @@ void expect_safe_call(const char* what) {
         own ? capture.mode == CaptureMode::kRelaxed : capture.mode != CaptureMode::kGlobal;
     if (allowed) continue;
     const std::string whose = own ? "" : " in another thread";
-    spoil(
+    invalidate(
         capture,
         not_permitted(what + whose + ", while " + name_of(*capture.origin) + " is captured", site));
   }
@@ -297,7 +297,7 @@ void expect_safe_call(const char* what) {
 bool capture_command(StreamImpl& stream, const Kernel& kernel, std::span<const std::byte> arguments,
                      Cost cost, LaunchSite site) {
   return with_capture_of(stream, [&](Capture& capture) {
-    if (kernel.traits().once) spoil(capture, not_permitted(kernel.name(), site));
+    if (kernel.traits().once) invalidate(capture, not_permitted(kernel.name(), site));
     add_node(capture, capture.branch(stream),
              {.kernel = &kernel,
               .arguments = {arguments.begin(), arguments.end()},
@@ -329,10 +329,11 @@ void expect_no_foreign_wait(StreamImpl& stream) {
   if (capture_of(stream) == 0) return;
   const auto site = launch_site();
   with_capture_of(stream, [&](Capture& capture) {
-    spoil(capture,
-          "openreg: dependency created on uncaptured work in another stream (" + name_of(stream) +
-              " is captured, and waits for an event that was recorded outside of the capture" +
-              launched_by(site) + "); wait before the capture begins");
+    invalidate(capture,
+               "openreg: dependency created on uncaptured work in another stream (" +
+                   name_of(stream) +
+                   " is captured, and waits for an event that was recorded outside of the capture" +
+                   launched_by(site) + "); wait before the capture begins");
   });
 }
 
@@ -341,11 +342,12 @@ void capture_wait(StreamImpl& stream, const CapturedPoint& point) {
   const LockGuard lock(captures.mutex);
   auto* const capture = captures.find(point.capture);
   if (!capture) throw CaptureError(about_captured_event("a stream waits for it"));
-  expect_in_order(*capture);
+  expect_valid(*capture);
   if (auto* const other = captures.with(stream); other && other != capture) {
-    spoil(*capture, "openreg: operation would result in a merge of separate capture sequences (" +
-                        name_of(stream) +
-                        " is captured already, and waits for an event of another capture)");
+    invalidate(*capture,
+               "openreg: operation would result in a merge of separate capture sequences (" +
+                   name_of(stream) +
+                   " is captured already, and waits for an event of another capture)");
   }
   const auto found = capture->branches.find(&stream);
   auto& branch = found != capture->branches.end() ? found->second : capture->join(stream);
@@ -357,7 +359,7 @@ void refuse_captured_event(const CapturedPoint& point, const char* what) {
   const auto sentence = about_captured_event(what);
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);
-  if (auto* const capture = captures.find(point.capture)) spoil(*capture, sentence);
+  if (auto* const capture = captures.find(point.capture)) invalidate(*capture, sentence);
   throw CaptureError(sentence);
 }
 

@@ -46,7 +46,7 @@ std::size_t slot_of(const OpKernel& kernel, std::span<const std::byte> command) 
          kEntries;
 }
 
-void run_in_turn(std::unique_ptr<CachedCommand>& cached, std::span<const std::byte> command) {
+void run_and_keep(std::unique_ptr<CachedCommand>& cached, std::span<const std::byte> command) {
   auto own = std::move(cached);  // until it has computed, there is none: it may throw
   if (own->run(command)) cached = std::move(own);
 }
@@ -86,10 +86,10 @@ bool CommandCache::run_entry(const OpKernel& kernel, std::span<const std::byte> 
     entry.computation = kernel.cache_computation(last);
   }
   if (entry.computation != nullptr) {
-    run_in_turn(entry.computation, command);
+    run_and_keep(entry.computation, command);
   } else {
     if (entry.tensors == nullptr) entry.tensors = kernel.cache_tensors(last);
-    run_in_turn(entry.tensors, command);
+    run_and_keep(entry.tensors, command);
   }
   return true;
 }

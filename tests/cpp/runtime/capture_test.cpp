@@ -35,7 +35,8 @@ bool begins_with(const std::string& text, const std::string& beginning) {
 /// Expects that `call` throws, that the end of the capture gives the reason, and that the stream
 /// stays usable.
 template <class F>
-void expect_spoilt(F&& call, const std::string& sentence, CaptureMode mode = CaptureMode::kGlobal) {
+void expect_invalidated(F&& call, const std::string& sentence,
+                        CaptureMode mode = CaptureMode::kGlobal) {
   const OwnStream stream;
   Log log;
   begin_capture(*stream, mode);
@@ -154,8 +155,8 @@ TEST(Capture, AWaitForWorkOutsideIsAnError) {
   const OwnStream other;
   outside.record(*other);
   other->synchronize();
-  expect_spoilt([&](Stream& stream) { outside.wait(stream); },
-                "openreg: dependency created on uncaptured work in another stream (");
+  expect_invalidated([&](Stream& stream) { outside.wait(stream); },
+                     "openreg: dependency created on uncaptured work in another stream (");
 }
 
 TEST(Capture, AnEventThatWasNeverRecordedIsNoWait) {
@@ -183,14 +184,14 @@ TEST(Capture, TwoCapturesDoNotMerge) {
 }
 
 TEST(Capture, ASecondCaptureOfTheStreamIsAnError) {
-  expect_spoilt([](Stream& stream) { begin_capture(stream, CaptureMode::kGlobal); },
-                std::string(kNotPermitted) + "a capture begins on stream ");
+  expect_invalidated([](Stream& stream) { begin_capture(stream, CaptureMode::kGlobal); },
+                     std::string(kNotPermitted) + "a capture begins on stream ");
 }
 
 TEST(Capture, CallsThatNeedItsResultsSpoilItInEveryMode) {
   for (const auto mode : {CaptureMode::kGlobal, CaptureMode::kThreadLocal, CaptureMode::kRelaxed}) {
     const auto expect = [&](auto call, const std::string& what) {
-      expect_spoilt(call, kNotPermitted + what, mode);
+      expect_invalidated(call, kNotPermitted + what, mode);
     };
     expect([](Stream& stream) { stream.synchronize(); }, "synchronize on stream ");
     expect([](Stream& stream) { stream.query(); }, "query on stream ");
@@ -207,7 +208,7 @@ TEST(Capture, ACapturedEventCannotBeAskedOrWaitedFor) {
   for (const auto& ask : std::vector<std::function<void(Event&)>>{
            [](Event& event) { event.query(); }, [](Event& event) { event.synchronize(); },
            [](Event& event) { Event::elapsed_ms(event, event); }}) {
-    expect_spoilt(
+    expect_invalidated(
         [&](Stream& stream) {
           Event event(/*timing=*/true);
           event.record(stream);
@@ -235,9 +236,9 @@ TEST(Capture, ACapturedEventIsOfNoUseAfterTheCaptureUntilItIsRecordedAgain) {
 TEST(Capture, UnsafeCallsOfTheSameThreadAreForbiddenUnlessItIsRelaxed) {
   const OwnStream other;
   const auto ask = [&](Stream&) { other->query(); };
-  expect_spoilt(ask, std::string(kNotPermitted) + "query of a stream, while stream ");
-  expect_spoilt(ask, std::string(kNotPermitted) + "query of a stream, while stream ",
-                CaptureMode::kThreadLocal);
+  expect_invalidated(ask, std::string(kNotPermitted) + "query of a stream, while stream ");
+  expect_invalidated(ask, std::string(kNotPermitted) + "query of a stream, while stream ",
+                     CaptureMode::kThreadLocal);
   const OwnStream stream;
   captured(
       *stream, [&] { ask(*stream); }, CaptureMode::kRelaxed);
@@ -310,8 +311,8 @@ TEST(Capture, WhatRunsOnceCannotBeCaptured) {
     void begin() override {}
   };
   static const OperationKernel kernel("test_once");
-  expect_spoilt([](Stream& stream) { enqueue(stream, kernel, std::make_shared<Operation>()); },
-                std::string(kNotPermitted) + "test_once");
+  expect_invalidated([](Stream& stream) { enqueue(stream, kernel, std::make_shared<Operation>()); },
+                     std::string(kNotPermitted) + "test_once");
 }
 
 TEST(Capture, AnInternalRecordOnACapturedStreamCompletesAfterTheCapture) {

@@ -187,7 +187,7 @@ def use(row: Row, entered: AbstractContextManager[Any], inside: Callable[[], Non
         try:
             entered.__exit__(None, None, None)
         except RuntimeError:
-            assert row.exclusive  # a capture that another thread has spoiled
+            assert row.exclusive  # a capture that another thread has invalidated
     assert row.state() == before
     return True
 
