@@ -11,8 +11,8 @@
 #include "base/mutex.h"
 #include "base/round_up.h"
 #include "base/trace.h"
+#include "executor/remote_run.h"
 #include "runtime/process.h"
-#include "runtime/remote_run.h"
 #include "runtime/stream.h"
 
 namespace openreg {

@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "base/test_point.h"
 #include "base/trace.h"
+#include "executor/remote_run.h"
 #include "runtime/compute_scope.h"
 #include "runtime/fence.h"
 #include "runtime/graph_exec.h"
-#include "runtime/remote_run.h"
 #include "runtime/scheduler.h"
 #include "runtime/traced_command.h"
 

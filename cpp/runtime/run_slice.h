@@ -46,7 +46,7 @@ class RunSlice {
   bool is_for(EngineKind kind) noexcept;
   /// Runs the next command, or one node of a graph, or what an executor runs at once; has_work()
   /// was true. False: the stream is no longer the caller's. It is parked, or its executor takes
-  /// long (Note [Detached waiters] in remote_run.cpp).
+  /// long (Note [Detached waiters] in executor/remote_run.cpp).
   bool step();
   /// Adds the commands run so far to the counters.
   void flush_counters() noexcept;

@@ -1,4 +1,4 @@
-#include "runtime/remote_run.h"
+#include "executor/remote_run.h"
 
 #include <cxxabi.h>
 
