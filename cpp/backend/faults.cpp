@@ -12,11 +12,11 @@
 #include "backend/exception.h"
 #include "base/device_name.h"
 #include "base/error.h"
-#include "base/trace.h"
 #include "memory/command_check.h"
 #include "runtime/callbacks.h"
 #include "runtime/device_health.h"
 #include "runtime/process.h"
+#include "runtime/trace.h"
 
 namespace openreg::backend {
 

@@ -1,5 +1,5 @@
 // The device in torch.profiler: the interface of Kineto, PyTorch's profiler library, to an
-// accelerator. base/trace.h records; here a recording becomes the activities of a trace. The
+// accelerator. runtime/trace.h records; here a recording becomes the activities of a trace. The
 // track of a stream has the device's index as its process id and the stream's number as its thread
 // id.
 #include <IActivityProfiler.h>
@@ -17,8 +17,8 @@
 #include "base/device_name.h"
 #include "base/quantity.h"
 #include "base/settings.h"
-#include "base/trace.h"
 #include "runtime/process.h"
+#include "runtime/trace.h"
 #include "slot_kineto.h"
 
 namespace openreg::backend {

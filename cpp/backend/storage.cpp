@@ -13,9 +13,9 @@
 #include "backend/exception.h"
 #include "backend/stream.h"
 #include "backend/submit.h"
-#include "base/command.h"
-#include "base/trace.h"
+#include "runtime/command.h"
 #include "runtime/event.h"
+#include "runtime/trace.h"
 
 namespace openreg::backend {
 

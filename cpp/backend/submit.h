@@ -7,8 +7,8 @@
 #include <span>
 
 #include "backend/launch_counters.h"
-#include "base/command.h"
 #include "memory/memory_use.h"
+#include "runtime/command.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend {

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/trace.h"
+#include "runtime/trace.h"
 
 namespace openreg::backend {
 

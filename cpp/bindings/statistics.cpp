@@ -5,10 +5,10 @@
 #include "backend/exception.h"
 #include "backend/launch_counters.h"
 #include "base/counters.h"
-#include "base/trace.h"
 #include "bindings/bindings.h"
 #include "ops/launch/sync_debug.h"
 #include "runtime/current_schedule.h"
+#include "runtime/trace.h"
 
 namespace openreg::bindings {
 

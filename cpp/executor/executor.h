@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/command.h"
 #include "base/launch_site.h"
 #include "executor/executor_process.h"
+#include "runtime/command.h"
 
 namespace openreg {
 

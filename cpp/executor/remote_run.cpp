@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "base/thread.h"
-#include "base/trace.h"
 #include "runtime/adversary.h"
 #include "runtime/compute_scope.h"
 #include "runtime/graph_exec.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
+#include "runtime/trace.h"
 #include "runtime/traced_command.h"
 
 namespace openreg {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "base/command.h"
 #include "memory/access_history.h"
 #include "memory/device_heap.h"
 #include "memory/memory_use.h"
 #include "runtime/capture.h"
+#include "runtime/command.h"
 #include "runtime/faulty_command.h"
 #include "runtime/graph.h"
 #include "runtime/vector_clock.h"

@@ -10,11 +10,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/command.h"
 #include "base/mutex.h"
 #include "memory/command_check.h"
 #include "memory/memory_use.h"
 #include "runtime/capture.h"
+#include "runtime/command.h"
 #include "runtime/happens_before.h"
 
 namespace openreg::memory {

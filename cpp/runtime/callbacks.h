@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "base/command.h"
+#include "runtime/command.h"
 
 namespace openreg {
 

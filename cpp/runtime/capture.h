@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "base/command.h"
 #include "base/error.h"
 #include "base/launch_site.h"
+#include "runtime/command.h"
 #include "runtime/graph.h"
 
 namespace openreg {

@@ -7,9 +7,9 @@
 #include <span>
 #include <utility>
 
-#include "base/command.h"
 #include "base/launch_site.h"
 #include "base/mutex.h"
+#include "runtime/command.h"
 
 namespace openreg {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/command.h"
 #include "runtime/callbacks.h"
+#include "runtime/command.h"
 
 namespace openreg {
 

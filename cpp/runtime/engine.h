@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "base/command.h"
+#include "runtime/command.h"
 
 namespace openreg {
 

@@ -10,10 +10,10 @@
 #include "base/error.h"
 #include "base/mutex.h"
 #include "base/round_up.h"
-#include "base/trace.h"
 #include "executor/remote_run.h"
 #include "runtime/process.h"
 #include "runtime/stream.h"
+#include "runtime/trace.h"
 
 namespace openreg {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/command.h"
+#include "runtime/command.h"
 
 namespace openreg {
 

@@ -5,8 +5,8 @@
 #include <iosfwd>
 #include <vector>
 
-#include "base/command.h"
 #include "base/launch_site.h"
+#include "runtime/command.h"
 #include "runtime/stream.h"
 
 namespace openreg {

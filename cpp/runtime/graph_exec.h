@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "base/command.h"
 #include "base/mutex.h"
 #include "executor/executor.h"
+#include "runtime/command.h"
 #include "runtime/faulty_command.h"
 #include "runtime/graph.h"
 

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <cstdint>
 
-#include "base/command.h"
 #include "runtime/callbacks.h"
+#include "runtime/command.h"
 
 namespace openreg {
 
@@ -40,7 +40,7 @@ struct StreamImpl;
 // threads a long command gets is in Note [Teams] in backend/compute_threads.cpp (kOutlastsHost).
 
 /// The thresholds of Note [What engines and hosts expect of each other], except kSpinTime
-/// (base/spin.h) and Cost::kLong (base/command.h), from which a command gets a team.
+/// (base/spin.h) and Cost::kLong (runtime/command.h), from which a command gets a team.
 namespace thresholds {
 
 using std::chrono::microseconds;

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "address_space/address_space.h"
-#include "base/command.h"
 #include "base/device_name.h"
 #include "base/error.h"
 #include "base/launch_site.h"
@@ -23,6 +22,7 @@
 #include "executor/executor.h"
 #include "runtime/adversary.h"
 #include "runtime/callbacks.h"
+#include "runtime/command.h"
 #include "runtime/current_schedule.h"
 #include "runtime/device_health.h"
 #include "runtime/engine_gate.h"

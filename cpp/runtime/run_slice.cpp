@@ -8,12 +8,12 @@
 #include "base/counters.h"
 #include "base/error.h"
 #include "base/test_point.h"
-#include "base/trace.h"
 #include "executor/remote_run.h"
 #include "runtime/compute_scope.h"
 #include "runtime/fence.h"
 #include "runtime/graph_exec.h"
 #include "runtime/scheduler.h"
+#include "runtime/trace.h"
 #include "runtime/traced_command.h"
 
 namespace openreg {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/command.h"
+#include "runtime/command.h"
 
 namespace openreg {
 

@@ -6,7 +6,6 @@
 
 #include "base/device_name.h"
 #include "base/error.h"
-#include "base/trace.h"
 #include "runtime/adversary.h"
 #include "runtime/brief_run.h"
 #include "runtime/callbacks.h"
@@ -15,6 +14,7 @@
 #include "runtime/graph_exec.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
+#include "runtime/trace.h"
 #include "runtime/wait.h"
 
 namespace openreg {

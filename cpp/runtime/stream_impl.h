@@ -8,11 +8,11 @@
 #include <optional>
 #include <span>
 
-#include "base/command.h"
 #include "base/intrusive_list.h"
 #include "base/launch_site.h"
 #include "base/mutex.h"
 #include "runtime/capture.h"
+#include "runtime/command.h"
 #include "runtime/command_queue.h"
 #include "runtime/failure.h"
 #include "runtime/host_expectation.h"

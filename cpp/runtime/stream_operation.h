@@ -3,7 +3,7 @@
 #include <exception>
 #include <memory>
 
-#include "base/command.h"
+#include "runtime/command.h"
 #include "runtime/event.h"
 
 namespace openreg {

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "base/trace.h"
 #include "executor/executor.h"
+#include "runtime/trace.h"
 
 namespace openreg {
 

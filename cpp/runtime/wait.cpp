@@ -10,7 +10,6 @@
 #include "base/counters.h"
 #include "base/spin.h"
 #include "base/test_point.h"
-#include "base/trace.h"
 #include "runtime/adversary.h"
 #include "runtime/callbacks.h"
 #include "runtime/engine.h"
@@ -18,6 +17,7 @@
 #include "runtime/host_expectation.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
+#include "runtime/trace.h"
 
 namespace openreg {
 

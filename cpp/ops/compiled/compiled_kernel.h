@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/submit.h"
-#include "base/command.h"
+#include "runtime/command.h"
 
 namespace openreg::ops {
 

@@ -11,8 +11,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/command.h"
 #include "ops/wire/signature.h"
+#include "runtime/command.h"
 
 namespace openreg::ops {
 

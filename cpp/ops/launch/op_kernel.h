@@ -5,11 +5,11 @@
 #include <memory>
 #include <span>
 
-#include "base/command.h"
 #include "ops/launch/command_cache.h"
 #include "ops/launch/repeated_warnings.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/command_layout.h"
+#include "runtime/command.h"
 
 namespace openreg::ops {
 

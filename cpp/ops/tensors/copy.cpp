@@ -13,12 +13,12 @@
 #include "backend/exception.h"
 #include "backend/faults.h"
 #include "backend/stream.h"
-#include "base/trace.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/extent.h"
 #include "runtime/event.h"
+#include "runtime/trace.h"
 #include "slot.h"
 
 namespace openreg::ops {

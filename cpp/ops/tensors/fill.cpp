@@ -5,11 +5,11 @@
 
 #include <cstdint>
 
-#include "base/trace.h"
 #include "ops/launch/launch.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/extent.h"
 #include "ops/wire/typed_arguments.h"
+#include "runtime/trace.h"
 #include "slot.h"
 
 namespace openreg::ops {

@@ -9,11 +9,11 @@
 #include "address_space/address_space.h"
 #include "backend/faults.h"
 #include "backend/stream.h"
-#include "base/trace.h"
 #include "ops/launch/launch.h"
 #include "ops/launch/memory_of_command.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/wire/extent.h"
+#include "runtime/trace.h"
 #include "slot.h"
 
 namespace openreg::ops {

@@ -10,13 +10,13 @@
 #include "backend/generator.h"
 #include "backend/result_placement.h"
 #include "backend/stream.h"
-#include "base/trace.h"
 #include "memory/command_check.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/tiers/quirks.h"
 #include "ops/tiers/temporary_outputs.h"
 #include "ops/wire/ivalue_arguments.h"
+#include "runtime/trace.h"
 #include "slot.h"
 
 namespace openreg::ops {

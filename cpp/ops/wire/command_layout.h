@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/trace.h"
+#include "runtime/trace.h"
 
 namespace openreg::ops {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "base/command.h"
+#include "runtime/command.h"
 #include "runtime/current_schedule.h"
 #include "runtime/stream.h"
 

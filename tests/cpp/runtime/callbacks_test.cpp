@@ -14,7 +14,7 @@
 
 #include "../needs_engines.h"
 #include "at_point.h"
-#include "base/command.h"
+#include "runtime/command.h"
 #include "runtime/event.h"
 #include "runtime/run_slice.h"
 #include "stream_helpers.h"

@@ -1,4 +1,4 @@
-#include "base/command.h"
+#include "runtime/command.h"
 
 #include <gtest/gtest.h>
 

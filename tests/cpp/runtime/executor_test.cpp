@@ -33,7 +33,6 @@
 #include "address_space/address_space.h"
 #include "base/counters.h"
 #include "base/error.h"
-#include "base/trace.h"
 #include "executor/supervisor.h"
 #include "graph_helpers.h"
 #include "limit.h"
@@ -44,6 +43,7 @@
 #include "runtime/graph_exec.h"
 #include "runtime/process.h"
 #include "runtime/stream_impl.h"
+#include "runtime/trace.h"
 #include "stream_helpers.h"
 
 namespace openreg {

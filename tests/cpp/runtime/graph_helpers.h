@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/command.h"
 #include "runtime/capture.h"
+#include "runtime/command.h"
 #include "runtime/stream.h"
 
 namespace openreg::testing {

@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/command.h"
 #include "runtime/callbacks.h"
+#include "runtime/command.h"
 #include "runtime/event.h"
 #include "stream_helpers.h"
 

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/command.h"
 #include "base/counters.h"
 #include "base/settings.h"
+#include "runtime/command.h"
 #include "runtime/current_schedule.h"
 #include "runtime/stream.h"
 #include "runtime/stream_impl.h"

@@ -1,4 +1,4 @@
-#include "base/trace.h"
+#include "runtime/trace.h"
 
 #include <gtest/gtest.h>
 

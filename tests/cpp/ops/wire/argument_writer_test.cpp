@@ -15,9 +15,9 @@
 #include "address_space/address_space.h"
 #include "backend/device.h"
 #include "backend/storage.h"
-#include "base/command.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/typed_arguments.h"
+#include "runtime/command.h"
 
 namespace openreg::ops {
 namespace {

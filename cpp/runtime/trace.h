@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "base/command.h"
 #include "base/launch_site.h"
+#include "runtime/command.h"
 
 namespace openreg {
 
