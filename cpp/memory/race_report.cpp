@@ -116,7 +116,7 @@ std::string suggested_fix(const Conflict& conflict, const Accessor& by,
                           const RaceContext& context) {
   const auto& earlier = conflict.earlier;
   if (conflict.block && earlier.block && earlier.block != conflict.block && earlier.block->freed)
-    return suggested_fix_of_reuse(earlier, by, known);
+    return suggested_fix_of_reuse(earlier, by, context);
   const auto first = name_of(*earlier.by.stream);
   const auto from = place_of(earlier.by);
   if (!by.stream) {
