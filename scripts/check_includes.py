@@ -28,11 +28,11 @@ class Layer:
 
 # Lowest first. A folder may include itself and all folders of a lower rank.
 LAYERS = [
-    Layer(("cpp/base",), "what knows nothing of streams: kernels, settings, errors, traces, threads", torch=False),
+    Layer(("cpp/base",), "what knows nothing of streams: settings, errors, launch sites, threads", torch=False),
     Layer(("cpp/address_space",), "the devices' memory", torch=False),
-    Layer(("cpp/executor",), "processes that run a device's kernels", torch=False),
-    Layer(("cpp/runtime",), "the emulated device: streams, events, graphs, scheduling", torch=False),
+    Layer(("cpp/runtime",), "the emulated device: kernels, streams, events, graphs, scheduling", torch=False),
     Layer(("cpp/memory",), "caching allocator, memory debugger, race detector", (("",), ("pinned",)), torch=False),
+    Layer(("cpp/executor",), "processes that run a device's kernels", torch=False),
     Layer(("cpp/slot",), "torch's version, the figures of an out-of-memory error"),
     Layer(("cpp/backend",), "PyTorch's device contract: allocator, guard, hooks, generator"),
     Layer(

@@ -12,9 +12,9 @@
 
 #include "backend/exception.h"
 #include "bindings/bindings.h"
-#include "executor/executor.h"
 #include "runtime/device_health.h"
 #include "runtime/fault_table.h"
+#include "runtime/remote_runner.h"
 
 namespace openreg::bindings {
 
@@ -65,8 +65,8 @@ void init_faults(nb::module_& m) {
   m.def(
       "executor_pid",
       [](int device) -> std::optional<int> {
-        auto* const executor = Executor::of(device);
-        return executor ? executor->process() : std::nullopt;
+        const auto* const remote = RemoteRunner::of(device);
+        return remote ? remote->process() : std::nullopt;
       },
       nb::arg("device"),
       "The number of the process that runs the device's kernels, if there is one.");

@@ -18,17 +18,19 @@
 #include "base/mutex.h"
 #include "base/settings.h"
 #include "executor/wire.h"
+#include "runtime/callbacks.h"
+#include "runtime/device_health.h"
 
 namespace openreg {
 
 // Note [Executors]
 //
-// The seam is where a run slice would call a kernel (run_slice.cpp): the bytes of the command go to
-// a thread of the device's process, and the thread of the program sleeps until the answer. So
-// everything that orders work, traces it, checks it or injects faults is as without executors,
-// and only what a kernel does happens elsewhere. Handing a command over takes longer than most
-// commands, so one request has all short ones that are queued (Executor::Batch): while the process
-// runs some, the program queues the next.
+// The seam is where a run slice would call a kernel (RunSlice::step(), remote_run.cpp): the bytes
+// of the command go to a thread of the device's process, and the thread of the program sleeps until
+// the answer. So everything that orders work, traces it, checks it or injects faults is as without
+// executors, and only what a kernel does happens elsewhere. Handing a command over takes longer
+// than most commands, so one request has all short ones that are queued (Executor::Batch): while
+// the process runs some, the program queues the next.
 //
 //   program                                    executor
 //   thread of a run slice ---- channel ------> thread of that channel
@@ -43,11 +45,7 @@ namespace openreg {
 // it (KernelFactory); if that is not possible, it runs in the program. Settings that kernels read
 // travel with each request.
 
-constinit std::atomic<bool> detail::g_executors{false};
-
 namespace {
-
-constinit std::atomic<void (*)(int device, const std::string& reason)> g_ended{nullptr};
 
 ExecutorCallbacks& installed_callbacks() noexcept {
   static ExecutorCallbacks installed;
@@ -76,7 +74,7 @@ wire::Header header_here() {
 }
 
 // How the process makes nodes of a graph.
-std::string definition_of(std::span<const Executor::Command> nodes) {
+std::string definition_of(std::span<const Command> nodes) {
   std::string definition;
   for (const auto& node : nodes) {
     wire::append(definition, node.kernel->id());
@@ -143,19 +141,13 @@ void Executor::Batch::remove(std::size_t commands, Cost cost) {
 
 Executor::Executor(int device) : state_(new State(device)) {}
 
-Executor& Executor::find(int device) {
+RemoteRunner& Executor::find(int device) {
   static auto& executors = *[] {
     auto* const made = new std::vector<Executor>;
     for (int i = 0; i < settings().devices; ++i) made->push_back(Executor(i));
     return made;
   }();
   return executors[static_cast<std::size_t>(device)];
-}
-
-void Executor::begin_use(void (*ended)(int device, const std::string& reason)) {
-  if (!settings().executor_process) return;
-  g_ended.store(ended, std::memory_order_relaxed);
-  detail::g_executors.store(true, std::memory_order_release);
 }
 
 std::string Executor::State::describe(const executor::ExecutorProcess::End& end) {
@@ -174,7 +166,7 @@ void Executor::State::note_end(const executor::ExecutorProcess::End& end) {
     why = why_ended = is_being_ended ? "it was reset" : describe(end);
     expected = is_being_ended;
   }
-  if (!expected) g_ended.load(std::memory_order_relaxed)(device, why);
+  if (!expected) stop_device(device, why);
 }
 
 void Executor::start() { static_cast<void>(running()); }
@@ -231,12 +223,8 @@ Executor::PendingBatch Executor::send(std::shared_ptr<const Batch> batch) {
 }
 
 void Executor::forget_graph(std::uint64_t graph) noexcept {
-  if (!detail::g_executors.load(std::memory_order_relaxed)) return;
-  for (int device = 0; device < settings().devices; ++device) {
-    auto& state = *find(device).state_;
-    const LockGuard lock(state.mutex);
-    if (state.nodes.erase(graph) != 0 && state.process) state.process->forget(graph);
-  }
+  const LockGuard lock(state_->mutex);
+  if (state_->nodes.erase(graph) != 0 && state_->process) state_->process->forget(graph);
 }
 
 Executor::PendingBatch::PendingBatch(State& state, std::shared_ptr<const Batch> batch,
@@ -345,6 +333,7 @@ Executor::PendingBatch::End Executor::PendingBatch::end() {
 
 void install_executor_callbacks(const ExecutorCallbacks& callbacks) {
   installed_callbacks() = callbacks;
+  install_callbacks({.find_remote_runner = &Executor::find});
 }
 const ExecutorCallbacks& executor_callbacks() noexcept { return installed_callbacks(); }
 

@@ -3,7 +3,6 @@
 #include <sys/types.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/launch_site.h"
 #include "executor/executor_process.h"
 #include "runtime/command.h"
+#include "runtime/remote_runner.h"
 
 namespace openreg {
 
@@ -25,55 +24,36 @@ namespace wire {
 struct AnswerHeader;
 }
 
-namespace detail {
-extern constinit std::atomic<bool> g_executors;
-}
-
 /// The process that runs a device's kernels, with TORCH_OPENREG_EXECUTOR=process: one that crashes
 /// takes the device, not the program. Streams, events and graphs stay in the program, which sends
 /// the commands and waits for them. Commands that are no kernels (KernelTraits::in_executor) run in
 /// the program, which has the device's memory, too. The process is started by the first command.
 /// See Note [Executors] in executor.cpp. Thread safe.
-class Executor {
+class Executor final : public RemoteRunner {
  public:
   class Batch;
   class PendingBatch;
-  /// A command, whose arguments live elsewhere. With `crashes` the process ends when it begins.
-  struct Command {
-    const Kernel* kernel;
-    std::span<const std::byte> arguments;
-    LaunchSite site;
-    bool crashes = false;
-  };
 
-  /// Returns the executor of a device, which must exist; null if its kernels run in the program.
-  static Executor* of(int device) {
-    return detail::g_executors.load(std::memory_order_relaxed) ? &find(device) : nullptr;
-  }
-  /// Called when the device comes into use: there are executors from now on if the setting says so.
-  /// `ended` is called with the device and the reason when a process has ended by itself.
-  static void begin_use(void (*ended)(int device, const std::string& reason));
+  /// The executor of a device, which must exist.
+  static RemoteRunner& find(int device);
+
+  /// See Note [Detached waiters] in remote_run.cpp.
+  Result run_next(RunSlice& slice) override;
+  bool run(const Command& command) override;
+  void forget_graph(std::uint64_t graph) noexcept override;
+  std::optional<pid_t> process() const override;
+  bool end() override;
+  void start() override;
 
   /// Sends commands, at least one, of kernels that run there. Throws Error if the process cannot be
   /// started.
   PendingBatch send(std::shared_ptr<const Batch> batch);
-  /// The graph has been destroyed.
-  static void forget_graph(std::uint64_t graph) noexcept;
-
-  /// The process's number, if it runs.
-  std::optional<pid_t> process() const;
-  /// Ends the process; commands that it runs fail. Returns whether there was one, perhaps one that
-  /// had ended by itself.
-  bool end();
-  /// Starts the process if it does not run. Throws Error as send() does.
-  void start();
 
  private:
   struct State;
   using Process = executor::ExecutorProcess;
 
   explicit Executor(int device);
-  static Executor& find(int device);
   std::shared_ptr<Process> running();
 
   State* const state_;  // leaked
@@ -181,7 +161,8 @@ struct ExecutorCallbacks {
   std::string (*take_warnings)() = nullptr;
 };
 
-/// Meant for library initialisation, before the first use.
+/// Meant for library initialisation, before the first use: there are executors if the setting says
+/// so.
 void install_executor_callbacks(const ExecutorCallbacks& callbacks);
 const ExecutorCallbacks& executor_callbacks() noexcept;
 

@@ -116,8 +116,8 @@ void use(const wire::Header& header) {
   if (callbacks().use_threads) callbacks().use_threads(header.threads);
 }
 
-void run_command(const wire::ItemHeader& item, std::span<const std::byte> recipe,
-                 std::span<const std::byte> arguments, std::uint32_t& completed) {
+void run_single(const wire::ItemHeader& item, std::span<const std::byte> recipe,
+                std::span<const std::byte> arguments, std::uint32_t& completed) {
   const Kernel* const kernel = find_or_make(item.number, recipe);
   if (!kernel) throw Unknown{completed};
   if (item.crashes) std::raise(SIGSEGV);
@@ -149,7 +149,7 @@ std::uint32_t run_items(std::span<const std::byte> request, std::uint32_t& compl
     const auto arguments = reader.part(item.argument_bytes);
     executor::note_progress(completed);
     if (item.nodes == 0) {
-      run_command(item, definition, arguments, completed);
+      run_single(item, definition, arguments, completed);
     } else if (!run_nodes(item, definition, completed)) {
       return wire::kUnknownNodes;
     }

@@ -36,7 +36,7 @@ void install_callbacks(const Callbacks& callbacks) {
                  &Callbacks::leave_commands, &Callbacks::begin_compute, &Callbacks::end_compute,
                  &Callbacks::begin_wait, &Callbacks::end_wait, &Callbacks::runs_when_full,
                  &Callbacks::check_interrupt, &Callbacks::begin_use, &Callbacks::on_host_progress,
-                 &Callbacks::faults_armed);
+                 &Callbacks::find_remote_runner, &Callbacks::faults_armed);
   g_table.store(table, std::memory_order_release);
 }
 

@@ -7,6 +7,8 @@
 
 namespace openreg {
 
+class RemoteRunner;
+
 /// Functions that the layers above provide to the runtime. Each layer installs its own before first
 /// use; each may be null.
 struct Callbacks {
@@ -70,6 +72,9 @@ struct Callbacks {
 
   /// Called with no lock held when a host has observed that work is complete (HappensBefore).
   void (*on_host_progress)() = nullptr;
+
+  /// Finds what runs the kernels of a device, which exists, with TORCH_OPENREG_EXECUTOR=process.
+  RemoteRunner& (*find_remote_runner)(int device) = nullptr;
 
   /// Called with a lock held when a fault is armed or disarmed (fault_table.h). `any`: whether any
   /// is armed now.

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/launch_site.h"
+
 namespace openreg {
 
 class Kernel;
@@ -164,6 +166,14 @@ struct Cost {
   /// The results depend on the number of threads and must be the same in every run, so that number
   /// must not depend on which thread runs the command.
   bool reproducible : 1 = false;
+};
+
+/// A command, whose arguments live elsewhere. With `crashes` the executor ends when it begins.
+struct Command {
+  const Kernel* kernel;
+  std::span<const std::byte> arguments;
+  LaunchSite site;
+  bool crashes = false;
 };
 
 }  // namespace openreg

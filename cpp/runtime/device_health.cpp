@@ -6,8 +6,8 @@
 
 #include "base/device_name.h"
 #include "base/mutex.h"
-#include "executor/executor.h"
 #include "runtime/fault_table.h"
+#include "runtime/remote_runner.h"
 #include "runtime/stream.h"
 #include "runtime/stream_pool.h"
 
@@ -108,8 +108,8 @@ void lose_device(int device, const std::string& reason) {
 
 std::vector<std::string> reset_health(int device, const std::function<void()>& before) {
   auto& pool = StreamPool::of(device);
-  Executor* const executor = Executor::of(device);
-  const bool had_process = executor && executor->end();
+  RemoteRunner* const remote = RemoteRunner::of(device);
+  const bool had_process = remote && remote->end();
   faults::release_hung(device);
   drain_device(device);
   std::vector<std::string> uncollected;
@@ -117,7 +117,7 @@ std::vector<std::string> reset_health(int device, const std::function<void()>& b
     if (!failure->set_collected()) uncollected.push_back(failure->describe());
   }
   before();
-  if (had_process) executor->start();
+  if (had_process) remote->start();
   Reasons::get().set(device, Health::kHealthy, {});
   return uncollected;
 }

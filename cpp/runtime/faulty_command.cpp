@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/mutex.h"
 #include "base/round_up.h"
-#include "executor/remote_run.h"
 #include "runtime/process.h"
+#include "runtime/run_slice.h"
 #include "runtime/stream.h"
 #include "runtime/trace.h"
 

@@ -9,9 +9,11 @@
 
 #include "address_space/address_space.h"
 #include "address_space/fault_message.h"
+#include "base/settings.h"
 #include "runtime/device_health.h"
 #include "runtime/fence.h"
 #include "runtime/process.h"
+#include "runtime/remote_runner.h"
 #include "runtime/run_slice.h"
 #include "runtime/stream_impl.h"
 
@@ -50,27 +52,6 @@ void GraphRun::run_node() {
   prepared->run();
 }
 
-bool GraphRun::add_to(Executor::Batch& batch) const {
-  const auto nodes = nodes_.subspan(next_);
-  const bool all_or_none = !batch.empty();
-  const Cost before = batch.cost();
-  std::uint32_t added = 0;
-  for (const auto number : nodes) {
-    const auto& node = exec_->graph_.nodes[number];
-    if (has_fault(number) || !node.kernel->runs_in_executor() ||
-        !batch.add({node.kernel, node.arguments, node.site}, node.cost))
-      break;
-    ++added;
-  }
-  const bool are_all = added == nodes.size();
-  if (all_or_none && !are_all) {
-    batch.remove(added, before);
-  } else if (added != 0) {
-    batch.join_nodes(added, exec_->number_, nodes.front());
-  }
-  return are_all;
-}
-
 std::shared_ptr<GraphExec> GraphExec::make(Graph graph, std::shared_ptr<const void> keeps_alive) {
   return std::shared_ptr<GraphExec>(new GraphExec(std::move(graph), std::move(keeps_alive)));
 }
@@ -90,7 +71,9 @@ GraphExec::GraphExec(Graph graph, std::shared_ptr<const void> keeps_alive)
 }
 
 GraphExec::~GraphExec() {
-  Executor::forget_graph(number_);
+  for (int device = 0; device < settings().devices; ++device) {
+    if (RemoteRunner* const remote = RemoteRunner::of(device)) remote->forget_graph(number_);
+  }
   for (StreamImpl* const lane : lanes_) {
     if (lane) destroy_stream(*lane);
   }

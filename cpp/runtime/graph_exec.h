@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "executor/executor.h"
 #include "runtime/command.h"
 #include "runtime/faulty_command.h"
 #include "runtime/graph.h"
@@ -51,14 +50,13 @@ class GraphRun {
   std::uint32_t node_number() const noexcept { return nodes_[next_]; }
   void run_node();
   void advance(std::size_t nodes = 1) noexcept { next_ += nodes; }
-  /// Adds the next nodes that run in executors, as far as there is room: behind other commands all
-  /// or none, so that a graph has few different parts. Returns whether those are all that are left.
-  bool add_to(Executor::Batch& batch) const;
-
- private:
-  // Whether a fault is injected into the node in this run.
+  const GraphExec& exec() const noexcept { return *exec_; }
+  /// The numbers in the graph of the nodes that are left.
+  Nodes rest() const noexcept { return nodes_.subspan(next_); }
+  /// Whether a fault is injected into this node of the graph.
   bool has_fault(std::uint32_t node) const noexcept { return faults_ && faults_->contains(node); }
 
+ private:
   const std::shared_ptr<GraphExec> exec_;
   const Nodes nodes_;
   std::vector<ReplayParameter> parameters_;
@@ -80,6 +78,8 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
   GraphExec& operator=(const GraphExec&) = delete;
 
   const Graph& graph() const noexcept { return graph_; }
+  /// Unique in the process, for RemoteRunner::forget_graph().
+  std::uint64_t number() const noexcept { return number_; }
   /// The stream of the newest run, after whose work the next run comes; null if there is none.
   const Stream* stream_of_last_run() OPENREG_EXCLUDES(mutex_);
 
@@ -111,7 +111,7 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
                      const SharedFaults& faults) OPENREG_REQUIRES(mutex_);
 
   const Graph graph_;
-  const std::uint64_t number_;  // of this object, for executors
+  const std::uint64_t number_;
   const std::shared_ptr<const void> keeps_alive_;
   std::vector<Segment> segments_;    // each after its predecessors
   std::vector<std::uint32_t> ends_;  // segments of other lanes that the end comes after

@@ -7,7 +7,7 @@
 #include "base/spin.h"
 #include "base/test_point.h"
 #include "base/usable_cores.h"
-#include "executor/executor.h"
+#include "runtime/remote_runner.h"
 #include "runtime/scheduler.h"
 #include "runtime/stream_impl.h"
 
@@ -81,7 +81,8 @@ bool wait_for_expected_host(StreamImpl& stream, Scheduler& scheduler, EngineKind
   if (record.kind != Record::kRun || alone < thresholds::kWorthWaiting || stream.failure.full())
     return true;
   const auto now = HostExpectation::Clock::now();
-  if (now >= latest || scheduler.holds_engines() || Executor::of(stream.device_index)) return true;
+  if (now >= latest || scheduler.holds_engines() || RemoteRunner::of(stream.device_index))
+    return true;
   const auto longest =
       std::min<std::chrono::nanoseconds>(alone / usable_cores(), thresholds::kSoon);
   const auto until_next = expected.next_wait.load(std::memory_order_relaxed) - now;

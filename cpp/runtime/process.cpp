@@ -19,14 +19,13 @@
 #include "base/launch_site.h"
 #include "base/settings.h"
 #include "base/test_point.h"
-#include "executor/executor.h"
 #include "runtime/adversary.h"
 #include "runtime/callbacks.h"
 #include "runtime/command.h"
 #include "runtime/current_schedule.h"
-#include "runtime/device_health.h"
 #include "runtime/engine_gate.h"
 #include "runtime/fault_table.h"
+#include "runtime/remote_runner.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
 #include "runtime/stream_impl.h"
@@ -197,7 +196,7 @@ void begin_use() {
   apply_launch_site_setting();
   Scheduler::get().start();
   begin_schedule();
-  Executor::begin_use(&stop_device);
+  if (settings().executor_process) RemoteRunner::begin_use(current_callbacks().find_remote_runner);
   faults::start();
   g_used.store(true);
   // Before another thread can find the device in use and use it.

@@ -8,10 +8,10 @@
 #include "base/counters.h"
 #include "base/error.h"
 #include "base/test_point.h"
-#include "executor/remote_run.h"
 #include "runtime/compute_scope.h"
 #include "runtime/fence.h"
 #include "runtime/graph_exec.h"
+#include "runtime/remote_runner.h"
 #include "runtime/scheduler.h"
 #include "runtime/trace.h"
 #include "runtime/traced_command.h"
@@ -90,13 +90,13 @@ bool RunSlice::is_for(EngineKind kind) noexcept {
 
 bool RunSlice::step() {
   const Record& record = stream_.queue.front();
-  if (!pending_ && !begin(record)) {
+  if (!begin(record)) {
     pop(record);
     return true;
   }
-  if (Executor* const executor = Executor::of(stream_.device_index)) [[unlikely]] {
-    const RemoteRun::Result result = RemoteRun(*this, *executor).step();
-    if (result != RemoteRun::Result::kNothing) return result == RemoteRun::Result::kHasRun;
+  if (RemoteRunner* const remote = RemoteRunner::of(stream_.device_index)) [[unlikely]] {
+    const auto result = remote->run_next(*this);
+    if (result != RemoteRunner::Result::kNothing) return result == RemoteRunner::Result::kHasRun;
   }
   switch (record.kind) {
     case Record::kRun: {
@@ -131,7 +131,6 @@ bool RunSlice::step() {
   return true;
 }
 
-// The next command, which has ended.
 void RunSlice::pop(const Record& record) {
   FenceRef completed;
   if (record.kind == Record::kRun) completed = FenceRef::attach(record.fence);
@@ -144,7 +143,6 @@ void RunSlice::pop(const Record& record) {
   reach(TestPoint::kFired);
 }
 
-// Not called for records and waits.
 void RunSlice::enter() {
   if (std::exchange(entered_, true)) return;
   if (!callbacks_.enter_commands) return;
@@ -184,7 +182,7 @@ bool RunSlice::skip(const Record& record) {
 
 // Runs a command, or a node, on this thread. False: it failed.
 template <class F>
-bool RunSlice::run(const Record& record, const Executor::Command& command, Cost cost, F&& kernel,
+bool RunSlice::run(const Record& record, const Command& command, Cost cost, F&& kernel,
                    std::int64_t node) {
   ++commands_;
   site_ = command.site;
@@ -214,8 +212,7 @@ bool RunSlice::run(const Record& record, const Executor::Command& command, Cost 
   }
 }
 
-void RunSlice::fail(const Record& record, const Executor::Command& command,
-                    std::exception_ptr error) {
+void RunSlice::fail(const Record& record, const Command& command, std::exception_ptr error) {
   if (record.fence && record.fence->complete(error)) return;
   stream_.poison(*command.kernel, command.site, std::move(error));
 }
@@ -252,6 +249,12 @@ bool runs_device_here(int device) noexcept {
     if (slice->stream_.device_index == device) return true;
   }
   return false;
+}
+
+void run_command(const Kernel& kernel, std::span<const std::byte> arguments, bool crashes) {
+  const RunSlice* const slice = RunSlice::innermost_;
+  RemoteRunner* const remote = slice ? RemoteRunner::of(slice->stream_.device_index) : nullptr;
+  if (!remote || !remote->run({&kernel, arguments, slice->site_, crashes})) kernel.run(arguments);
 }
 
 void throw_self_wait() { throw Error("openreg: a command must not wait for its own stream"); }

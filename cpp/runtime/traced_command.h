@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "executor/executor.h"
+#include "runtime/command.h"
 #include "runtime/trace.h"
 
 namespace openreg {
@@ -12,7 +12,7 @@ class TracedCommand {
  public:
   /// `id` links it with its submission.
   TracedCommand(StreamTrack track, bool by_engine, std::uint32_t id,
-                const Executor::Command& command) noexcept
+                const Command& command) noexcept
       : track_(track), by_engine_(by_engine), id_(id), command_(command) {
     if (tracing::on()) begin_ = tracing::now();
   }
@@ -41,7 +41,7 @@ class TracedCommand {
   const StreamTrack track_;
   const bool by_engine_;
   const std::uint32_t id_;
-  const Executor::Command command_;
+  const Command command_;
   std::int64_t begin_ = 0;
 };
 

@@ -29,8 +29,8 @@ ASKS = {
 GROUPS = [
     ("python/torch_openreg", "python/torch_openreg", "Python"),
     ("cpp/bindings", "cpp/bindings", "_C"),
-    ("cpp/distributed", "cpp/runtime", "libtorch_openreg.so"),
-    ("cpp/memory", "cpp/runtime", "no torch"),
+    ("cpp/distributed", "cpp/base", "libtorch_openreg.so"),
+    ("cpp/executor", "cpp/base", "no torch"),
 ]
 
 

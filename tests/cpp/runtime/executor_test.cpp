@@ -42,6 +42,7 @@
 #include "runtime/faulty_command.h"
 #include "runtime/graph_exec.h"
 #include "runtime/process.h"
+#include "runtime/remote_runner.h"
 #include "runtime/stream_impl.h"
 #include "runtime/trace.h"
 #include "stream_helpers.h"
@@ -156,7 +157,7 @@ class Memory {
   void* memory_;
 };
 
-pid_t process_of(int device) { return Executor::of(device)->process().value_or(0); }
+pid_t process_of(int device) { return RemoteRunner::of(device)->process().value_or(0); }
 
 // Without a process the number is 0, and the signal would reach this one and its group.
 void send_to_process_of(int device, int signal) {
@@ -592,7 +593,7 @@ TEST_F(ExecutorTest, ATracedGraphMayGoWhileItsLastNodeRuns) {
 }
 
 TEST(ExecutorBatch, TakesALongCommandAlone) {
-  const Executor::Command command{&kAct, {}, 0};
+  const Command command{&kAct, {}, 0};
   const Cost is_long{.nanoseconds = Cost::kLong};
   const Cost reproducible{.nanoseconds = 1, .reproducible = true};
   for (const Cost alone : {is_long, reproducible}) {
@@ -607,7 +608,7 @@ TEST(ExecutorBatch, TakesALongCommandAlone) {
 }
 
 TEST(ExecutorBatch, EndsAfterAboutAMillisecondAndAfterACertainNumber) {
-  const Executor::Command command{&kAct, {}, 0};
+  const Command command{&kAct, {}, 0};
   Executor::Batch costly;
   while (costly.add(command, {.nanoseconds = Cost::kLong / 10})) {
   }
@@ -619,7 +620,7 @@ TEST(ExecutorBatch, EndsAfterAboutAMillisecondAndAfterACertainNumber) {
 }
 
 TEST(ExecutorBatch, CommandsThatAreRemovedCostNothing) {
-  const Executor::Command command{&kAct, {}, 0};
+  const Command command{&kAct, {}, 0};
   Executor::Batch batch;
   EXPECT_TRUE(batch.add(command, {.nanoseconds = 5}));
   const Cost before = batch.cost();
@@ -893,7 +894,7 @@ TEST_F(ExecutorTest, AFailedStartIsAnErrorOfTheCommand) {
 #endif
   enqueue(default_stream(0), Action::kSleep);
   synchronize_device(0);
-  Executor::of(0)->end();
+  RemoteRunner::of(0)->end();
   const Memory memory;
   {
     const testing::Limit no_files(RLIMIT_NOFILE, 3);
