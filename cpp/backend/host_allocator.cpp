@@ -54,7 +54,6 @@ class Stopwatch {
 
 // The copies that used the block have completed, and do not concern its next owner.
 void note_reuse(const void* block, std::size_t bytes) {
-  if (auto* const guard = memory::PinnedGuard::get()) guard->reused(block);
   memory::checks::notify(&memory::CommandCheck::reused, block, bytes, memory::BlockKind::kPinned);
 }
 

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <exception>
 #include <optional>
-#include <utility>
 
 #include "backend/exception.h"
 #include "backend/host_allocator.h"
@@ -50,19 +49,6 @@ void switch_to(RaceDetectionMode mode) {
   const bool on = mode != RaceDetectionMode::kOff;
   const bool was_on = memory::RaceDetector::mode() != RaceDetectionMode::kOff;
   enable_launch_sites(on);
-  if (on) {
-    memory::install_race_hooks(
-        {.protect =
-             [](const memory::MemoryUse& pinned, SubmissionId submission, std::string description) {
-               if (auto* const guard = memory::PinnedGuard::get())
-                 guard->protect(pinned.footprint, pinned.writes, submission,
-                                std::move(description));
-             },
-         .withdraw =
-             [](SubmissionId submission) {
-               if (auto* const guard = memory::PinnedGuard::get()) guard->withdraw(submission);
-             }});
-  }
   if (!on) guard_pinned_memory(std::nullopt);
   memory::RaceDetector::set_mode(mode);
   if (on && !was_on) note_allocations();

@@ -28,8 +28,10 @@ struct Launch {
   VectorClock& known();
 
   Stream& stream;
-  const char* name;  ///< static
-  std::span<const MemoryUse> memory{};
+  const char* name;                     ///< static
+  std::span<const MemoryUse> memory{};  ///< of a run: as far as the race detector knows it
+  std::vector<MemoryUse> of_graph{};    ///< that `memory` of a run refers to
+  std::vector<Accessor> by{};           ///< of each memory, by the race detector
   // What is enqueued, which a check may replace; null for a collective and a run.
   const Kernel* kernel = nullptr;
   std::span<const std::byte> arguments{};
@@ -108,7 +110,7 @@ class CommandCheck {
 namespace checks {
 
 /// A place for each check; from kOwn to kPlaces - 1 for others.
-enum Place : unsigned { kFaults, kRaces, kMemory, kOwn, kPlaces = 8 };
+enum Place : unsigned { kFaults, kRaces, kPinned, kMemory, kOwn, kPlaces = 8 };
 
 namespace detail {
 extern constinit std::atomic<unsigned> g_on;  // a bit for each place
@@ -122,6 +124,8 @@ void each(unsigned on, F&& f) {
 
 /// Whether there are checks. This is all that they cost otherwise.
 inline bool any() noexcept { return detail::g_on.load(std::memory_order_acquire) != 0; }
+/// Whether there is one beside this.
+inline bool any_beside(Place place) noexcept { return (detail::g_on & ~(1U << place)) != 0; }
 /// From now on the check is asked.
 void add(CommandCheck& check, unsigned place);
 void remove(unsigned place);

@@ -31,13 +31,8 @@ namespace {
 
 constexpr std::size_t kMostReports = 16;
 
-std::atomic<const RaceHooks*> g_hooks{nullptr};
-constinit Mutex g_install_mutex;
-
-RaceHooks hooks() noexcept {
-  const auto* const installed = g_hooks.load(std::memory_order_acquire);
-  return installed ? *installed : RaceHooks();
-}
+constinit const RaceHooks kNoHooks{};
+constinit std::atomic<const RaceHooks*> g_hooks{&kNoHooks};
 
 // By a collective of ranks that are threads, of which one is not so far yet.
 bool may_be_ordered(const Accessor& earlier, const Accessor& later) {
@@ -57,14 +52,8 @@ void add_use(std::vector<Access>& uses, const Access& access) {
 
 }  // namespace
 
-void install_race_hooks(const RaceHooks& added) {
-  const LockGuard lock(g_install_mutex);
-  auto* const all = new RaceHooks(hooks());  // never freed: other threads may read it
-  if (added.name) all->name = added.name;
-  if (added.warn) all->warn = added.warn;
-  if (added.protect) all->protect = added.protect;
-  if (added.withdraw) all->withdraw = added.withdraw;
-  g_hooks.store(all, std::memory_order_release);
+void install_race_hooks(const RaceHooks& hooks) {
+  g_hooks = new RaceHooks(hooks);  // never freed: other threads may read it
 }
 
 std::atomic<RaceDetector*> RaceDetector::instance_{nullptr};
@@ -87,53 +76,44 @@ void RaceDetector::set_mode(RaceDetectionMode mode) {
 }
 
 // What the launch uses; by an accessor of which only the thread and what is behind it are missing.
-RaceDetector::Accesses RaceDetector::accesses_of(const Launch& launch) {
+void RaceDetector::find_accesses(Launch& launch) {
   const auto site = launch_site();
   if (launch.graph == 0) {
     const Accessor by{.name = launch.name, .stream = &launch.stream, .site = site};
-    return {.memory = launch.memory, .by = std::vector(launch.memory.size(), by)};
+    launch.by.assign(launch.memory.size(), by);
+    return;
   }
-  Accesses accesses;
   const LockGuard lock(mutex_);
   const auto found = captured_.find(launch.graph);
-  if (found == captured_.end()) return accesses;
+  if (found == captured_.end()) return;
   found->second.history.clear();  // the capture has ended
   found->second.nodes.clear();
   for (const auto& access : found->second.uses) {
-    accesses.of_graph.push_back(access.use);
-    accesses.by.push_back(access.by);
-    accesses.by.back().stream = &launch.stream;
-    accesses.by.back().replayed_by = site;
-    accesses.by.back().in_graph = true;
+    launch.of_graph.push_back(access.use);
+    launch.by.push_back(access.by);
+    launch.by.back().stream = &launch.stream;
+    launch.by.back().replayed_by = site;
+    launch.by.back().in_graph = true;
   }
-  accesses.memory = accesses.of_graph;
-  return accesses;
+  launch.memory = launch.of_graph;
 }
 
 void RaceDetector::before_enqueue(Launch& launch) {
   auto* const order = HappensBefore::get();
-  auto accesses = accesses_of(launch);
-  if (!order || (launch.graph != 0 && accesses.memory.empty())) return;
-  if (launch.capture != 0) return check_captured(launch, std::move(accesses));
-  const auto& known = accesses.known = launch.known();
-  const auto memory = accesses.memory;
+  find_accesses(launch);
+  const auto memory = launch.memory;
+  if (!order || (launch.graph != 0 && memory.empty())) return;
+  if (launch.capture != 0) return check_captured(launch);
+  const auto& known = launch.known();
   const bool is_behind = !order->ahead(known).empty();
-  for (auto& by : accesses.by) {
+  for (auto& by : launch.by) {
     by.thread = this_thread_number();
     if (is_behind) by.behind = known;
   }
-  expect_order(nullptr, accesses, [&]() OPENREG_REQUIRES(mutex_) {
-    for (std::size_t i = 0; i < memory.size(); ++i) history_.add(memory[i], accesses.by[i], known);
+  expect_order(nullptr, {memory, launch.by, known}, [&]() OPENREG_REQUIRES(mutex_) {
+    for (std::size_t i = 0; i < memory.size(); ++i) history_.add(memory[i], launch.by[i], known);
     trim_if_large();
   });
-  if (std::ranges::none_of(memory, &MemoryUse::pinned)) return;
-  const auto how = hooks();
-  for (std::size_t i = 0; how.protect && i < memory.size(); ++i) {
-    if (!memory[i].pinned) continue;
-    const auto block = block_at(memory[i].footprint.begin());
-    how.protect(memory[i], known.last(),
-                describe_use(accesses.by[i], memory[i], block.get(), how.name));
-  }
 }
 
 // If the command is not enqueued, its accesses are none. If it has been enqueued, and the exception
@@ -141,12 +121,8 @@ void RaceDetector::before_enqueue(Launch& launch) {
 void RaceDetector::withdrawn(Launch& launch) {
   const auto submission = launch.known().last();
   if (launch.capture != 0 || submission == SubmissionId()) return;
-  const auto accesses = accesses_of(launch);
-  const auto how = hooks();
-  if (how.withdraw && std::ranges::any_of(accesses.memory, &MemoryUse::pinned))
-    how.withdraw(submission);
   const LockGuard lock(mutex_);
-  history_.withdraw(accesses.memory, submission);
+  history_.withdraw(launch.memory, submission);
 }
 
 void RaceDetector::trim_if_large() {
@@ -162,7 +138,7 @@ void RaceDetector::host_access(const char* op, const MemoryUse& memory) {
   const auto seen = order->seen_by_hosts();
   Accessor accessor{.name = op, .site = launch_site(), .thread = this_thread_number()};
   if (!order->ahead(seen).empty()) accessor.behind = seen;
-  expect_order(nullptr, {{&memory, 1}, {accessor}, seen}, [] {});
+  expect_order(nullptr, {{&memory, 1}, {&accessor, 1}, seen}, [] {});
 }
 
 template <class Add>
@@ -215,14 +191,14 @@ void RaceDetector::report(const Conflict& conflict, const MemoryUse& use, const 
     context.owner_has_waited =
         order && owner && order->clock_of(*owner).includes(earlier.submission);
   }
-  const auto how = hooks();
+  const auto& how = *g_hooks.load();
   const auto text = describe_race(conflict, use, by, context, how.name);
   add_report(text);
   if (mode() != RaceDetectionMode::kWarn || !how.warn) throw RaceError(text);
   how.warn(text);
 }
 
-void RaceDetector::check_captured(Launch& launch, Accesses accesses) {
+void RaceDetector::check_captured(Launch& launch) {
   const auto before = capture_record(StreamImpl::of(launch.stream));
   auto& known = launch.known();
   const AccessHistory* history = nullptr;
@@ -237,8 +213,7 @@ void RaceDetector::check_captured(Launch& launch, Accesses accesses) {
         known.join(clock_of_node(captured, launch.capture, node));
     }
   }
-  accesses.known = known;
-  expect_order(history, accesses, [] {});
+  expect_order(history, {launch.memory, launch.by, known}, [] {});
 }
 
 // The node of the graph is known now.
@@ -246,7 +221,7 @@ void RaceDetector::enqueued(Launch& launch) {
   if (launch.capture == 0) return;
   const auto after = capture_record(StreamImpl::of(launch.stream));
   if (!after || after->frontier.empty()) return;
-  const auto [memory, by, none, of_graph] = accesses_of(launch);
+  const auto memory = launch.memory;
   if (launch.graph != 0 && memory.empty()) return;
   auto& known = launch.known();
   const LockGuard lock(mutex_);
@@ -254,8 +229,9 @@ void RaceDetector::enqueued(Launch& launch) {
   known.set_last({captured.chains[&launch.stream], after->frontier.back() + std::uint64_t{1}});
   for (const auto node : after->frontier) captured.nodes[node] = known;
   for (std::size_t i = 0; i < memory.size(); ++i) {
-    captured.history.add(memory[i], by[i], known, history_.block_at(memory[i].footprint.begin()));
-    add_use(captured.uses, {memory[i].without_shape(), by[i], {}, nullptr});
+    const auto& by = launch.by[i];
+    captured.history.add(memory[i], by, known, history_.block_at(memory[i].footprint.begin()));
+    add_use(captured.uses, {memory[i].without_shape(), by, {}, nullptr});
   }
 }
 
@@ -283,9 +259,12 @@ void RaceDetector::graph_destroyed(CaptureId capture) {
   captured_.erase(capture);
 }
 
-std::shared_ptr<const AllocationInfo> RaceDetector::block_at(std::uintptr_t byte) {
-  const LockGuard lock(mutex_);
-  return history_.block_at(byte);
+std::string RaceDetector::describe_use(const Accessor& by, const MemoryUse& use) {
+  const auto block = [&] {
+    const LockGuard lock(mutex_);
+    return history_.block_at(use.footprint.begin());
+  }();
+  return memory::describe_use(by, use, block.get(), g_hooks.load()->name);
 }
 
 void RaceDetector::add_report(const std::string& report) {

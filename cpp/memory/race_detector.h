@@ -58,6 +58,8 @@ class RaceDetector final : public CommandCheck {
   std::vector<std::string> take_reports();
   /// Adds one, of an access that was found otherwise.
   void add_report(const std::string& report);
+  /// A use of memory, as a report names it: "aten::copy_ writes `self` (...); a block of ...".
+  std::string describe_use(const Accessor& by, const MemoryUse& use) OPENREG_EXCLUDES(mutex_);
 
   /// `by`: the line that allocated it, 0 if it is unknown.
   void allocated(const void* address, std::size_t bytes, const Stream& stream,
@@ -83,9 +85,8 @@ class RaceDetector final : public CommandCheck {
   /// Accesses, before which `known` happens.
   struct Accesses {
     std::span<const MemoryUse> memory;
-    std::vector<Accessor> by;
-    VectorClock known{};
-    std::vector<MemoryUse> of_graph{};  // what `memory` is, of a run
+    std::span<const Accessor> by;
+    const VectorClock& known;
   };
 
   /// Reports what is unordered with the accesses so far: of a capture, or else (null) of all
@@ -100,13 +101,12 @@ class RaceDetector final : public CommandCheck {
       OPENREG_REQUIRES(mutex_);
   void report(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
               const VectorClock& known) OPENREG_EXCLUDES(mutex_);
-  Accesses accesses_of(const Launch& launch) OPENREG_EXCLUDES(mutex_);
+  void find_accesses(Launch& launch) OPENREG_EXCLUDES(mutex_);
   void trim_if_large() OPENREG_REQUIRES(mutex_);
-  std::shared_ptr<const AllocationInfo> block_at(std::uintptr_t byte) OPENREG_EXCLUDES(mutex_);
   /// What happens before the successors of a node of a capture under way.
   const VectorClock& clock_of_node(Captured& captured, CaptureId capture, std::uint32_t node)
       OPENREG_REQUIRES(mutex_);
-  void check_captured(Launch& launch, Accesses accesses) OPENREG_EXCLUDES(mutex_);
+  void check_captured(Launch& launch) OPENREG_EXCLUDES(mutex_);
 
   static std::atomic<RaceDetector*> instance_;
   static std::atomic<RaceDetectionMode> mode_;
@@ -130,13 +130,8 @@ using NameAccess = AccessName(const char* op, const MemoryUse& use);
 struct RaceHooks {
   NameAccess* name = nullptr;
   void (*warn)(const std::string& message) = nullptr;
-  /// A command that uses pinned memory is about to be enqueued; `description`: describe_use()'s.
-  void (*protect)(const MemoryUse& pinned, SubmissionId submission,
-                  std::string description) = nullptr;
-  /// It has not been enqueued after all.
-  void (*withdraw)(SubmissionId submission) = nullptr;
 };
-/// Replaces the non-null members. Called while the library is loaded, and by tests.
+/// Replaces the previous ones. Called while the library is loaded, and by tests.
 void install_race_hooks(const RaceHooks& hooks);
 
 /// What is known besides a conflict itself: it decides which fix the report suggests.

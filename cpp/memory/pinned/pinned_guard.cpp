@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "address_space/signal_text.h"
+#include "memory/race_detector.h"
 #include "runtime/callbacks.h"
 #include "runtime/process.h"
 #include "slot_name.h"
@@ -108,16 +109,34 @@ void PinnedGuard::switch_on(Reaction reaction) {
   }});
   set_fault_handler(&PinnedGuard::handle_fault);
   instance_.store(&guard, std::memory_order_release);
+  checks::add(guard, checks::kPinned);
 }
 
 void PinnedGuard::switch_off() {
   if (instance_.exchange(nullptr) == nullptr) return;
+  checks::remove(checks::kPinned);
   auto& guard = instance();
   const LockGuard lock(guard.mutex_);
   guard.open(guard.pending_.take_all());
 }
 
 void PinnedGuard::set_reporter(Reporter reporter) noexcept { instance().reporter_ = reporter; }
+
+void PinnedGuard::before_enqueue(Launch& launch) {
+  auto* const detector = RaceDetector::get();
+  if (detector == nullptr || launch.capture != 0) return;
+  for (std::size_t i = 0; i < launch.by.size(); ++i) {
+    const auto& use = launch.memory[i];
+    if (use.pinned)
+      protect(use.footprint, use.writes, launch.known().last(),
+              detector->describe_use(launch.by[i], use));
+  }
+}
+
+void PinnedGuard::withdrawn(Launch& launch) {
+  if (launch.capture == 0 && std::ranges::any_of(launch.memory, &MemoryUse::pinned))
+    withdraw(launch.known().last());
+}
 
 void PinnedGuard::protect(const Footprint& footprint, bool written, SubmissionId submission,
                           std::string description) {

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "address_space/fault_message.h"
 #include "base/mutex.h"
+#include "memory/command_check.h"
 #include "memory/footprint.h"
 #include "memory/pinned/pending_copies.h"
 #include "memory/pinned/pinned_windows.h"
@@ -25,7 +25,7 @@ namespace openreg::memory {
 /// Memory is guarded if it was allocated after the guard was switched on; registered memory of the
 /// program is not. Of very many pending copies the newest are guarded (PendingCopies). System calls
 /// that come too early do not fault: they fail with EFAULT. Thread safe; its lock is a leaf.
-class PinnedGuard {
+class PinnedGuard final : public CommandCheck {
  public:
   /// What happens at the error.
   enum class Reaction : std::uint8_t {
@@ -55,6 +55,11 @@ class PinnedGuard {
   using Reporter = bool (*)(const char* report, Reaction how) noexcept;
   /// Replaces the function that reports; null: none is called.
   static void set_reporter(Reporter reporter) noexcept;
+
+  void before_enqueue(Launch& launch) override;
+  void before_replay(Launch& launch) override { before_enqueue(launch); }
+  void withdrawn(Launch& launch) override;
+  void reused(const void* memory, std::size_t, BlockKind) override { reused(memory); }
 
   /// The command `submission`, which is about to be enqueued, reads this pinned memory, given by
   /// the program's addresses, or writes it. `description`: of the command and of the memory.

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
-#include <string>
 
 #include "backend/submit.h"
 #include "memory/command_check.h"
@@ -23,7 +21,8 @@ void check_host_access(const char* op, const at::TensorBase& tensor, bool writes
                        const ArgumentPlace& place, const ZeroArguments& zeros);
 inline void note_host_access(const char* op, const at::TensorBase& tensor, bool writes,
                              const ArgumentPlace& place, const ZeroArguments& zeros = {}) {
-  if (memory::checks::any()) check_host_access(op, tensor, writes, place, zeros);
+  if (memory::checks::any_beside(memory::checks::kFaults))
+    check_host_access(op, tensor, writes, place, zeros);
 }
 
 /// The operator and its argument, by the schema: {"aten::add_.Tensor", "`self`"}.

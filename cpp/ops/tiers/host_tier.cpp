@@ -65,7 +65,7 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
   const std::string op_name = c10::toString(cpu_op.operator_name());
   const bool has_no_access = has_quirk(op_name.c_str(), Quirk::kChangesStorage);
   CpuAliases aliases(device, has_no_access ? nullptr : op_name.c_str());
-  if (memory::checks::any())
+  if (memory::checks::any_beside(memory::checks::kFaults))
     aliases.set_zeros(ZeroArguments(torch::jit::last(*stack, arguments_count)));
   c10::SmallVector<at::Tensor, 2> on_cpu;  // arguments
   bool wants_cpu = false;                  // it is a copy to the CPU
