@@ -10,17 +10,11 @@
 
 namespace openreg::ops {
 
-/// Reads the values of a command, one after another. A command from outside the process may have
-/// any values: what it reads is checked as ArgumentReader does.
+/// Reads the values of a command, one after another.
 class Values {
  public:
-  explicit Values(const CommandView& command)
-      : command_(command), next_(command.values()), end_(command.payload()) {}
+  explicit Values(const CommandView& command) : command_(command), next_(command.values()) {}
 
-  /// Number of values that can still be read.
-  std::size_t left() const {
-    return static_cast<std::size_t>(end_ - next_) / sizeof(std::uint64_t);
-  }
   template <class T>
   T next() {
     T value;
@@ -29,18 +23,16 @@ class Values {
     return value;
   }
   void skip(std::size_t values) { next_ += values * sizeof(std::uint64_t); }
-  /// Reads the number of a tensor, and returns the tensor; null if there is none with this number.
+  /// Reads the number of a tensor, and returns the tensor; null if it is undefined.
   const TensorRecord* tensor() {
     const auto number = next<std::int32_t>();
-    const auto tensors = command_.tensors();
-    const bool exists = number >= 0 && static_cast<std::size_t>(number) < tensors.size();
-    return exists ? &tensors[static_cast<std::size_t>(number)] : nullptr;
+    if (number == kUndefined) return nullptr;
+    return &command_.tensors()[static_cast<std::size_t>(number)];
   }
 
  private:
   CommandView command_;
   const std::byte* next_;
-  const std::byte* end_;
 };
 
 inline bool is_contiguous(const CommandView& command, const TensorRecord& tensor) {

@@ -57,32 +57,32 @@ template <class T>
 }
 
 OPENREG_VECTOR_CLONES
-std::int64_t sum(const std::byte* x, std::int64_t n) { return add(x, n); }
-OPENREG_VECTOR_CLONES
-std::int64_t sum(const std::uint8_t* x, std::int64_t n) { return add(x, n); }
-OPENREG_VECTOR_CLONES
-std::int64_t sum(const std::int8_t* x, std::int64_t n) { return add(x, n); }
-OPENREG_VECTOR_CLONES
-std::int64_t sum(const std::int16_t* x, std::int64_t n) { return add(x, n); }
-OPENREG_VECTOR_CLONES
-void sum_rows(const std::byte* x, std::int64_t rows, std::int64_t stride, std::int64_t columns,
-              std::int64_t* sums) {
-  add_rows(x, rows, stride, columns, sums);
+std::int64_t sum(c10::ScalarType dtype, const std::byte* elements, std::int64_t count) {
+  switch (dtype) {
+    case c10::kByte:
+      return add(reinterpret_cast<const std::uint8_t*>(elements), count);
+    case c10::kChar:
+      return add(reinterpret_cast<const std::int8_t*>(elements), count);
+    case c10::kShort:
+      return add(reinterpret_cast<const std::int16_t*>(elements), count);
+    default:  // bool
+      return add(elements, count);
+  }
 }
+
 OPENREG_VECTOR_CLONES
-void sum_rows(const std::uint8_t* x, std::int64_t rows, std::int64_t stride, std::int64_t columns,
-              std::int64_t* sums) {
-  add_rows(x, rows, stride, columns, sums);
-}
-OPENREG_VECTOR_CLONES
-void sum_rows(const std::int8_t* x, std::int64_t rows, std::int64_t stride, std::int64_t columns,
-              std::int64_t* sums) {
-  add_rows(x, rows, stride, columns, sums);
-}
-OPENREG_VECTOR_CLONES
-void sum_rows(const std::int16_t* x, std::int64_t rows, std::int64_t stride, std::int64_t columns,
-              std::int64_t* sums) {
-  add_rows(x, rows, stride, columns, sums);
+void sum_rows(c10::ScalarType dtype, const std::byte* elements, std::int64_t rows,
+              std::int64_t stride, std::int64_t columns, std::int64_t* sums) {
+  switch (dtype) {
+    case c10::kByte:
+      return add_rows(reinterpret_cast<const std::uint8_t*>(elements), rows, stride, columns, sums);
+    case c10::kChar:
+      return add_rows(reinterpret_cast<const std::int8_t*>(elements), rows, stride, columns, sums);
+    case c10::kShort:
+      return add_rows(reinterpret_cast<const std::int16_t*>(elements), rows, stride, columns, sums);
+    default:  // bool
+      return add_rows(elements, rows, stride, columns, sums);
+  }
 }
 
 /// The input as [outer, count, inner], of which `count`, more than one, is reduced.
@@ -94,8 +94,9 @@ struct Reduction {
 
 constexpr std::int64_t kPerThread = 1 << 16;  // elements
 
-template <class T>
-void compute(const T* from, const Reduction& shape, std::int64_t* to) {
+void compute(c10::ScalarType dtype, const std::byte* from, const Reduction& shape,
+             std::int64_t* to) {
+  const auto itemsize = static_cast<std::int64_t>(c10::elementSize(dtype));
   const auto outer = shape.outer;
   const auto count = shape.count;
   const auto inner = shape.inner;
@@ -104,8 +105,8 @@ void compute(const T* from, const Reduction& shape, std::int64_t* to) {
     std::vector<std::int64_t> sums(static_cast<std::size_t>(blocks));
     at::parallel_for(0, blocks, 1, [&](auto begin, auto end) {
       for (auto i = begin; i < end; ++i)
-        sums[static_cast<std::size_t>(i)] =
-            sum(from + i * kPerThread, std::min(kPerThread, count - i * kPerThread));
+        sums[static_cast<std::size_t>(i)] = sum(dtype, from + i * kPerThread * itemsize,
+                                                std::min(kPerThread, count - i * kPerThread));
     });
     *to = 0;
     for (const auto part : sums) *to += part;
@@ -114,7 +115,8 @@ void compute(const T* from, const Reduction& shape, std::int64_t* to) {
   if (inner == 1) {
     at::parallel_for(0, outer, std::max<std::int64_t>(1, kPerThread / count),
                      [&](auto begin, auto end) {
-                       for (auto i = begin; i < end; ++i) to[i] = sum(from + i * count, count);
+                       for (auto i = begin; i < end; ++i)
+                         to[i] = sum(dtype, from + i * count * itemsize, count);
                      });
     return;
   }
@@ -125,10 +127,15 @@ void compute(const T* from, const Reduction& shape, std::int64_t* to) {
                      for (auto i = begin; i < end; ++i) {
                        const auto row = i / tiles;
                        const auto column = i % tiles * kColumns;
-                       sum_rows(from + row * count * inner + column, count, inner,
-                                std::min(kColumns, inner - column), to + row * inner + column);
+                       sum_rows(dtype, from + (row * count * inner + column) * itemsize, count,
+                                inner, std::min(kColumns, inner - column),
+                                to + row * inner + column);
                      }
                    });
+}
+
+bool is_small_integer(c10::ScalarType dtype) {
+  return dtype == c10::kBool || dtype == c10::kByte || dtype == c10::kChar || dtype == c10::kShort;
 }
 
 /// Null: the reduced dimensions are not adjacent.
@@ -151,15 +158,13 @@ std::optional<Reduction> reduction_over(const std::bitset<64>& reduced, const st
 
 bool sum_of_small_integers(const OpKernel&, const CommandView& command) {
   Values values(command);
-  if (values.left() < 2) return false;
   const auto* const in = values.tensor();
   std::bitset<64> reduced;
   if (in == nullptr || command.shape(*in).dim > reduced.size()) return false;
   const auto& shape = command.shape(*in);
+  if (!is_small_integer(shape.type())) return false;
   if (values.next<std::uint8_t>() != 0) {
-    if (values.left() == 0) return false;
     const auto count = values.next<std::uint64_t>();
-    if (count > values.left()) return false;
     for (std::uint64_t i = 0; i < count; ++i) {
       auto dim = values.next<std::int64_t>();
       if (dim < 0) dim += shape.dim;
@@ -169,7 +174,6 @@ bool sum_of_small_integers(const OpKernel&, const CommandView& command) {
   }
   if (reduced.none()) reduced.set();  // no dimensions are all
   constexpr std::size_t kKeepdimAndDtype = 2;
-  if (values.left() < kKeepdimAndDtype + 1) return false;
   values.skip(kKeepdimAndDtype);
   const auto* const out = values.tensor();
   if (out == nullptr || out->storage == in->storage) return false;
@@ -183,24 +187,9 @@ bool sum_of_small_integers(const OpKernel&, const CommandView& command) {
       (reduction->inner > 1 && reduction->inner < kFewColumns) ||
       command.numel(*out) != static_cast<std::size_t>(reduction->outer * reduction->inner))
     return false;
-  auto* const to = reinterpret_cast<std::int64_t*>(elements_of(command, *out));
-  const std::byte* const from = elements_of(command, *in);
-  switch (shape.type()) {
-    case c10::kBool:
-      compute(from, *reduction, to);
-      return true;
-    case c10::kByte:
-      compute(reinterpret_cast<const std::uint8_t*>(from), *reduction, to);
-      return true;
-    case c10::kChar:
-      compute(reinterpret_cast<const std::int8_t*>(from), *reduction, to);
-      return true;
-    case c10::kShort:
-      compute(reinterpret_cast<const std::int16_t*>(from), *reduction, to);
-      return true;
-    default:
-      return false;
-  }
+  compute(shape.type(), elements_of(command, *in), *reduction,
+          reinterpret_cast<std::int64_t*>(elements_of(command, *out)));
+  return true;
 }
 
 }  // namespace openreg::ops

@@ -43,7 +43,6 @@ std::optional<Call> read_call(const BoxedOperator& op, const CommandView& comman
   Call call;
   Values values(command);
   for (std::size_t i = 0; i < op.roles().size(); ++i) {
-    if (values.left() < 2) return std::nullopt;
     switch (values.next<ArgumentTag>()) {
       case ArgumentTag::kInt:
         call.arguments.emplace_back(values.next<std::int64_t>());
@@ -66,7 +65,6 @@ std::optional<Call> read_call(const BoxedOperator& op, const CommandView& comman
       }
       case ArgumentTag::kTensorList: {
         const auto count = values.next<std::uint64_t>();
-        if (count > values.left()) return std::nullopt;
         call.lists.push_back({i, count, values});
         values.skip(count);
         call.arguments.emplace_back();
