@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <new>
 
 #include "memory/block.h"
 
@@ -15,13 +16,22 @@ namespace openreg::memory {
 class BlockMap {
  public:
   BlockMap() = default;
-  ~BlockMap();
+  ~BlockMap() {
+    for (std::size_t i = 0; i * kSegmentBytes < bytes_; ++i) delete leaves_[i];
+  }
   BlockMap(const BlockMap&) = delete;
   BlockMap& operator=(const BlockMap&) = delete;
 
   /// Sets the range of addresses, which begins at `begin`, a multiple of kSegmentBytes. Called
   /// once.
-  void cover(std::uintptr_t begin, std::size_t bytes);
+  void cover(std::uintptr_t begin, std::size_t bytes) {
+    // A window may have terabytes: the zeroes of calloc() take no memory until they are touched.
+    const std::size_t leaves = (bytes + kSegmentBytes - 1) / kSegmentBytes;
+    leaves_.reset(static_cast<Leaf**>(std::calloc(leaves, sizeof(void*))));
+    if (leaves_ == nullptr) throw std::bad_alloc();
+    begin_ = begin;
+    bytes_ = bytes;
+  }
   bool covers_something() const noexcept { return bytes_ != 0; }
 
   /// The block that was set for `address`; nullptr if none was, or if no block can begin there.

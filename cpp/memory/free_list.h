@@ -25,10 +25,15 @@ class FreeList {
     if (bytes <= kBinnedBytes) {
       if (Block* block = best_fit_in_bins(bin_of(bytes))) return block;
     }
-    return best_fit_in_tree(bytes);
+    const auto found = tree_.lower_bound(bytes);
+    return found == tree_.end() ? nullptr : *found;
   }
-  void insert(Block& block) { is_binned(block) ? insert_into_bin(block) : insert_into_tree(block); }
-  void remove(Block& block) { is_binned(block) ? remove_from_bin(block) : remove_from_tree(block); }
+  void insert(Block& block) {
+    is_binned(block) ? insert_into_bin(block) : static_cast<void>(tree_.insert(&block));
+  }
+  void remove(Block& block) {
+    is_binned(block) ? remove_from_bin(block) : static_cast<void>(tree_.erase(&block));
+  }
 
   /// Calls f(Block&) for each block; f must not change the list.
   template <class F>
@@ -52,11 +57,8 @@ class FreeList {
   static bool is_binned(const Block& block) { return block.bytes <= kBinnedBytes; }
 
   Block* best_fit_in_bins(std::size_t first) const;
-  Block* best_fit_in_tree(std::size_t bytes) const;
   void insert_into_bin(Block& block);
-  void insert_into_tree(Block& block);
   void remove_from_bin(Block& block);
-  void remove_from_tree(Block& block);
 
   using Bins = std::array<Block*, kBins>;
   std::unique_ptr<Bins> bins_;  // made for the first block that needs it

@@ -2,6 +2,7 @@
 
 #include <ATen/core/TensorBase.h>
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
 
 #include <optional>
 #include <string_view>
@@ -9,7 +10,11 @@
 namespace openreg::ops {
 
 /// Throws c10::Error with the CPU's message. `op` names the operator.
-[[noreturn]] void refuse_mixed_devices(std::string_view op, c10::Device a, c10::Device b);
+[[noreturn]] inline void refuse_mixed_devices(std::string_view op, c10::Device a, c10::Device b) {
+  TORCH_CHECK(false,
+              "Expected all tensors to be on the same device, but found at least two devices, ", a,
+              " and ", b, "! (when checking the arguments of ", op, ")");
+}
 
 /// Checks that the tensors of a call are on one device: for operators that do not take 0-dim CPU
 /// tensors as numbers either. check() is called with one after another, and throws as

@@ -2,6 +2,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -42,7 +43,12 @@ class Signature {
   }
 
   std::uint64_t hash() const noexcept { return hash_; }
-  bool operator==(const SignatureView& other) const noexcept;
+  bool operator==(const SignatureView& other) const noexcept {
+    return hash_ == other.hash && whom_ == other.whom && count_ == other.words.size() &&
+           words_.size() == count_ + other.integers.size() &&
+           std::equal(other.words.begin(), other.words.end(), words_.begin()) &&
+           std::equal(other.integers.begin(), other.integers.end(), words_.begin() + count_);
+  }
 
  private:
   const void* whom_;
