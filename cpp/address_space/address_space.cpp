@@ -45,6 +45,7 @@ namespace {
 
 constexpr std::size_t kSmallestWindow = std::size_t{1} << 30;
 constexpr std::size_t kGranularity = AddressSpace::kGranularity;
+static_assert(kGranularity == MappedMemory::kPiece);
 // A window has room for this many segments, each of which can grow up to the capacity.
 constexpr std::size_t kRoom = 8;
 constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;

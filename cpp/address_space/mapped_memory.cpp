@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <vector>
 
-#include "address_space/address_space.h"
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/quantity.h"
@@ -16,8 +15,6 @@
 namespace openreg {
 
 namespace {
-
-constexpr std::size_t kPiece = AddressSpace::kGranularity;
 
 // What the machine keeps for everything else.
 std::size_t reserve_of_machine() {

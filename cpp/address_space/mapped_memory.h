@@ -13,6 +13,9 @@ namespace openreg {
 /// Thread safe.
 class MappedMemory {
  public:
+  /// Memory is mapped in pieces of this size.
+  static constexpr std::size_t kPiece = std::size_t{2} << 20;
+
   /// `apertures`: where they begin; `bytes`: of all.
   MappedMemory(std::uintptr_t apertures, std::size_t bytes);
 
