@@ -4,7 +4,6 @@
 #include <c10/util/Exception.h>
 
 #include <cstdint>
-#include <utility>
 
 #include "backend/allocator.h"
 #include "backend/device.h"

@@ -3,7 +3,6 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <cstddef>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -6,8 +6,6 @@
 #include <exception>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
-#include <utility>
-#include <vector>
 
 namespace openreg::distributed {
 

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 

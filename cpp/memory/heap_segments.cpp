@@ -1,7 +1,6 @@
 // Heap: memory from the device and back to the device.
 #include <algorithm>
 #include <functional>
-#include <utility>
 
 #include "memory/heap.h"
 #include "memory/heap_blocks.h"

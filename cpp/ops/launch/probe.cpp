@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <string_view>
 
 #include "backend/clean_state.h"
 #include "backend/compute_threads.h"

@@ -5,7 +5,6 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/copy_native.h>
 
-#include <algorithm>
 #include <mutex>
 #include <shared_mutex>
 #include <string>

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "backend/generator.h"
 #include "backend/result_placement.h"

@@ -3,7 +3,6 @@
 #include <ATen/native/Resize.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <string>
 
 #include "ops/tensors/factories.h"
