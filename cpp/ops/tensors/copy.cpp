@@ -44,6 +44,7 @@ namespace {
 // Arguments of aten::copy_.
 constexpr std::int16_t kDestination = 0;
 constexpr std::int16_t kSource = 1;
+constexpr const char* kFromPageable = "aten::copy_ from memory that is not pinned";
 
 void run_copy(const OpKernel&, ArgumentReader& reader) {
   auto& destination = reader.tensor();
@@ -105,25 +106,6 @@ void check_copy(const at::Tensor& source, const at::Tensor& destination) {
   if (source.device() == destination.device()) at::assert_no_partial_overlap(destination, source);
 }
 
-bool is_async_with(const at::Tensor& cpu_tensor, bool non_blocking) {
-  return non_blocking && cpu_tensor.is_pinned();
-}
-
-/// Records with the pinned allocator that work of the current stream uses the tensor's memory.
-void record_pinned_use(const at::Tensor& cpu_tensor, c10::Device device) {
-  const auto& data = cpu_tensor.storage().data_ptr();
-  at::getHostAllocator(backend::kDeviceType)
-      ->record_event(data.get(), data.get_context(),
-                     backend::to_torch(backend::current_stream(device.index())));
-}
-
-CommandSummary pageable_copy(MemoryKind from, MemoryKind to, const at::Tensor& destination) {
-  return {.kind = CommandSummary::Kind::kCopy,
-          .from = from,
-          .to = to,
-          .bytes = static_cast<std::uint64_t>(destination.nbytes())};
-}
-
 /// The bytes from the first element on that all belong to the tensor.
 std::size_t whole_bytes(const at::Tensor& tensor) {
   return tensor.is_non_overlapping_and_dense() ? tensor.nbytes() : tensor.itemsize();
@@ -149,63 +131,62 @@ void copy_between_devices(const at::Tensor& source, const at::Tensor& destinatio
   backend::translate_errors([&] { wait_stream(to, from); });
 }
 
+/// Between pinned memory and a device: a command. The pinned allocator keeps the memory for it.
+void copy_pinned(const at::Tensor& source, const at::Tensor& destination) {
+  const auto device = (source.is_cpu() ? destination : source).device();
+  const OpKernel& kernel = kernel_between_memories(destination);
+  ArgumentWriter writer(kernel.name(), device);
+  const auto write = [&writer](const at::Tensor& tensor, Access access) {
+    tensor.is_cpu() ? writer.pinned_tensor(tensor, access) : writer.tensor(tensor, access);
+  };
+  write(destination, Access::kWrite);
+  write(source, Access::kRead);
+  launch(kernel, writer);
+  const auto& data = (source.is_cpu() ? source : destination).storage().data_ptr();
+  at::getHostAllocator(backend::kDeviceType)
+      ->record_event(data.get(), data.get_context(),
+                     backend::to_torch(backend::current_stream(device.index())));
+}
+
+/// The calling thread copies, once the device's stream is idle.
+void copy_pageable(const at::Tensor& source, const at::Tensor& destination) {
+  const bool to_device = source.is_cpu();
+  const auto device = (to_device ? destination : source).device();
+  wait_for_device(device, to_device ? kFromPageable : "aten::copy_ to the CPU");
+  auto& stream = backend::current_stream(device.index());
+  const tracing::HostCommand traced(
+      {stream.device(), stream.id()}, copy_kernel.name(),
+      {.kind = CommandSummary::Kind::kCopy,
+       .from = to_device ? MemoryKind::kPageable : MemoryKind::kDevice,
+       .to = to_device ? MemoryKind::kDevice : MemoryKind::kPageable,
+       .bytes = static_cast<std::uint64_t>(destination.nbytes())});
+  CpuAliases aliases(device, copy_kernel.name());
+  aliases.at_argument(to_device ? kDestination : kSource);
+  const BelowAutograd below_autograd;
+  backend::HostCopy copy(stream, copy_kernel.name());
+  auto to = to_device ? aliases.alias(destination, Access::kWrite) : destination;
+  at::native::copy_(to, to_device ? source : aliases.alias(source, Access::kRead),
+                    /*non_blocking=*/false);
+  aliases.check_accesses();
+  copy.end(to.data_ptr(), whole_bytes(to));
+}
+
 void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
+  if (non_blocking && source.is_pinned()) return copy_pinned(source, destination);
+  if (!non_blocking || source.nbytes() > ArgumentWriter::kMaxInlineBytes)
+    return copy_pageable(source, destination);
   const auto device = destination.device();
-  if (is_async_with(source, non_blocking)) {
-    const OpKernel& kernel = kernel_between_memories(destination);
-    ArgumentWriter writer(kernel.name(), device);
-    writer.tensor(destination, Access::kWrite);
-    writer.pinned_tensor(source, Access::kRead);
-    launch(kernel, writer);
-    record_pinned_use(source, device);
-  } else if (non_blocking && source.nbytes() <= ArgumentWriter::kMaxInlineBytes) {
-    // It does not wait, but a larger copy would, and CUDA allows neither in a capture.
-    expect_may_wait(device, "aten::copy_ from memory that is not pinned");
-    ArgumentWriter writer(copy_kernel.name(), device);
-    writer.tensor(destination, Access::kWrite);
-    writer.inline_tensor(writer.keep_alive(source.contiguous()));
-    launch(copy_kernel, writer);
-  } else {
-    wait_for_device(device, "aten::copy_ from memory that is not pinned");
-    const auto& stream = backend::current_stream(device.index());
-    const tracing::HostCommand traced(
-        {stream.device(), stream.id()}, copy_kernel.name(),
-        pageable_copy(MemoryKind::kPageable, MemoryKind::kDevice, destination));
-    CpuAliases aliases(device, copy_kernel.name());
-    aliases.at_argument(kDestination);
-    const BelowAutograd below_autograd;
-    backend::HostCopy copy(backend::current_stream(device.index()), copy_kernel.name());
-    auto memory = aliases.alias(destination, Access::kWrite);
-    at::native::copy_(memory, source, /*non_blocking=*/false);
-    aliases.check_accesses();
-    copy.end(memory.data_ptr(), whole_bytes(memory));
-  }
+  // It does not wait, but a larger copy would, and CUDA allows neither in a capture.
+  expect_may_wait(device, kFromPageable);
+  ArgumentWriter writer(copy_kernel.name(), device);
+  writer.tensor(destination, Access::kWrite);
+  writer.inline_tensor(writer.keep_alive(source.contiguous()));
+  launch(copy_kernel, writer);
 }
 
 void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
-  const auto device = source.device();
-  if (is_async_with(destination, non_blocking)) {
-    const OpKernel& kernel = kernel_between_memories(destination);
-    ArgumentWriter writer(kernel.name(), device);
-    writer.pinned_tensor(destination, Access::kWrite);
-    writer.tensor(source);
-    launch(kernel, writer);
-    record_pinned_use(destination, device);
-    return;
-  }
-  wait_for_device(device, "aten::copy_ to the CPU");
-  const auto& stream = backend::current_stream(device.index());
-  const tracing::HostCommand traced(
-      {stream.device(), stream.id()}, copy_kernel.name(),
-      pageable_copy(MemoryKind::kDevice, MemoryKind::kPageable, destination));
-  CpuAliases aliases(device, copy_kernel.name());
-  aliases.at_argument(kSource);
-  const BelowAutograd below_autograd;
-  backend::HostCopy copy(backend::current_stream(device.index()), copy_kernel.name());
-  auto out = destination;
-  at::native::copy_(out, aliases.alias(source, Access::kRead), /*non_blocking=*/false);
-  aliases.check_accesses();
-  copy.end(out.data_ptr(), whole_bytes(out));
+  non_blocking&& destination.is_pinned() ? copy_pinned(source, destination)
+                                         : copy_pageable(source, destination);
 }
 
 /// Whether both are views of exactly the same elements, so that there is nothing to copy.
