@@ -90,9 +90,10 @@ bool try_on(std::span<const std::byte> command, c10::Device device, StandIn::Kin
 }
 
 bool has_integers(std::span<const std::byte> command) {
-  const auto tensors = tensors_of_command(command);
-  return std::any_of(tensors.begin(), tensors.end(), [](const TensorView& tensor) {
-    return c10::isIntegralType(tensor.dtype, /*includeBool=*/false);
+  const CommandView view(command);
+  return std::ranges::any_of(view.tensors(), [&view](const TensorRecord& tensor) {
+    const auto& shape = view.shape(tensor);
+    return !(shape.flags & kPayload) && c10::isIntegralType(shape.type(), /*includeBool=*/false);
   });
 }
 

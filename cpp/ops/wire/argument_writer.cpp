@@ -331,17 +331,4 @@ bool ArgumentWriter::written_memory_overlaps() const {
   return false;
 }
 
-c10::SmallVector<TensorView, 6> tensors_of_command(std::span<const std::byte> command) {
-  const CommandView view(command);
-  c10::SmallVector<TensorView, 6> tensors;
-  for (const auto& tensor : view.tensors()) {
-    const auto& shape = view.shape(tensor);
-    if (shape.flags & kPayload) continue;
-    const auto& storage = view.storage(tensor);
-    tensors.push_back({reinterpret_cast<const void*>(storage.pointer), storage.nbytes, shape.type(),
-                       (shape.flags & kWritten) != 0});
-  }
-  return tensors;
-}
-
 }  // namespace openreg::ops

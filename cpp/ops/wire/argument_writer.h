@@ -217,14 +217,4 @@ class ArgumentWriter {
   c10::SmallVector<std::byte, 1024> command_;
 };
 
-/// One tensor of an encoded command, for code that inspects commands.
-struct TensorView {
-  const void* data;  ///< device pointer of the storage, or a pinned host pointer
-  std::size_t nbytes;
-  c10::ScalarType dtype;
-  bool written;
-};
-/// The tensors of an encoded command, except those in its payload.
-c10::SmallVector<TensorView, 6> tensors_of_command(std::span<const std::byte> command);
-
 }  // namespace openreg::ops

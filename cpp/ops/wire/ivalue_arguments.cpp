@@ -1,6 +1,7 @@
 #include "ops/wire/ivalue_arguments.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -13,10 +14,14 @@ namespace {
 using Indices = c10::List<std::optional<at::Tensor>>;
 using Tag = ArgumentTag;
 
+bool is_one_of(const c10::Type& type, std::initializer_list<c10::TypeKind> kinds) {
+  return std::ranges::find(kinds, type.kind()) != kinds.end();
+}
+
 bool is_number(const c10::Type& type) {
   if (const auto* optional = type.castRaw<c10::OptionalType>())
     return is_number(*optional->getElementType());
-  return type.kind() == c10::TypeKind::NumberType || type.kind() == c10::TypeKind::FloatType;
+  return is_one_of(type, {c10::TypeKind::NumberType, c10::TypeKind::FloatType});
 }
 
 template <class List>
@@ -43,40 +48,17 @@ bool is_written(const c10::AliasInfo* alias) {
 }
 
 bool is_encodable(const c10::Type& type) {
-  switch (type.kind()) {
-    case c10::TypeKind::TensorType:
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType:
-    case c10::TypeKind::FloatType:
-    case c10::TypeKind::BoolType:
-    case c10::TypeKind::NumberType:
-    case c10::TypeKind::StringType:
-    case c10::TypeKind::DeviceObjType:
-    case c10::TypeKind::ScalarTypeType:
-    case c10::TypeKind::LayoutType:
-    case c10::TypeKind::MemoryFormatType:
-      return true;
-    case c10::TypeKind::OptionalType:
-      return is_encodable(*type.expectRef<c10::OptionalType>().getElementType());
-    case c10::TypeKind::ListType: {
-      const auto& element = *type.expectRef<c10::ListType>().getElementType();
-      switch (element.kind()) {
-        case c10::TypeKind::TensorType:
-        case c10::TypeKind::IntType:
-        case c10::TypeKind::SymIntType:
-        case c10::TypeKind::FloatType:
-        case c10::TypeKind::BoolType:
-          return true;
-        case c10::TypeKind::OptionalType:
-          return element.expectRef<c10::OptionalType>().getElementType()->kind() ==
-                 c10::TypeKind::TensorType;
-        default:
-          return false;
-      }
-    }
-    default:
-      return false;
+  using enum c10::TypeKind;
+  if (const auto* const list = type.castRaw<c10::ListType>()) {
+    const auto& element = *list->getElementType();
+    if (const auto* const optional = element.castRaw<c10::OptionalType>())
+      return optional->getElementType()->kind() == TensorType;
+    return is_one_of(element, {TensorType, IntType, SymIntType, FloatType, BoolType});
   }
+  if (const auto* const optional = type.castRaw<c10::OptionalType>())
+    return is_encodable(*optional->getElementType());
+  return is_one_of(type, {TensorType, IntType, SymIntType, FloatType, BoolType, NumberType,
+                          StringType, DeviceObjType, ScalarTypeType, LayoutType, MemoryFormatType});
 }
 
 bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::Type& type,

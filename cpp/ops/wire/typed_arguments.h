@@ -90,17 +90,23 @@ struct Argument<backend::PhiloxState> {
   static Held pass(Held& held) { return held; }
 };
 
-template <>
-struct Argument<std::optional<at::Scalar>> {
-  using Held = std::optional<at::Scalar>;
-  static void write(ArgumentWriter& writer, const Held& value) {
+/// Whether there is one, and it.
+template <class T>
+struct OptionalArgument {
+  using Held = std::optional<T>;
+  template <class Value>
+  static void write(ArgumentWriter& writer, const Value& value) {
     writer.value(value.has_value());
-    if (value) Argument<at::Scalar>::write(writer, *value);
+    if (value) Argument<T>::write(writer, *value);
   }
   static Held read(ArgumentReader& reader) {
-    return reader.value<bool>() ? Held(Argument<at::Scalar>::read(reader)) : std::nullopt;
+    return reader.value<bool>() ? Held(Argument<T>::read(reader)) : std::nullopt;
   }
   static const Held& pass(Held& held) { return held; }
+};
+
+template <>
+struct Argument<std::optional<at::Scalar>> : OptionalArgument<at::Scalar> {
   static at::OptionalScalarRef meta(const Held& value) {
     return value ? at::OptionalScalarRef(*value) : at::OptionalScalarRef();
   }
@@ -121,16 +127,7 @@ struct Argument<at::IntArrayRef> {
 };
 
 template <>
-struct Argument<at::OptionalIntArrayRef> {
-  using Held = std::optional<at::IntArrayRef>;
-  static void write(ArgumentWriter& writer, at::OptionalIntArrayRef value) {
-    writer.value(value.has_value());
-    if (value) Argument<at::IntArrayRef>::write(writer, *value);
-  }
-  static Held read(ArgumentReader& reader) {
-    return reader.value<bool>() ? Held(Argument<at::IntArrayRef>::read(reader)) : std::nullopt;
-  }
-  static at::OptionalIntArrayRef pass(Held& held) { return held; }
+struct Argument<at::OptionalIntArrayRef> : OptionalArgument<at::IntArrayRef> {
   static at::OptionalIntArrayRef meta(at::OptionalIntArrayRef value) { return value; }
 };
 
@@ -180,16 +177,7 @@ struct Argument<std::string_view> {
 };
 
 template <>
-struct Argument<std::optional<std::string_view>> {
-  using Held = std::optional<std::string_view>;
-  static void write(ArgumentWriter& writer, Held value) {
-    writer.value(value.has_value());
-    if (value) Argument<std::string_view>::write(writer, *value);
-  }
-  static Held read(ArgumentReader& reader) {
-    return reader.value<bool>() ? Held(Argument<std::string_view>::read(reader)) : std::nullopt;
-  }
-  static Held pass(Held& held) { return held; }
+struct Argument<std::optional<std::string_view>> : OptionalArgument<std::string_view> {
   static Held meta(Held value) { return value; }
 };
 

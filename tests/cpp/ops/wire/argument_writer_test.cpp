@@ -179,14 +179,19 @@ TEST(Arguments, ACommandReportsWhatItReadsAndWrites) {
   writer.tensor(at::ones({}));
   writer.tensor(out, Access::kWrite);
 
-  const auto views = tensors_of_command(writer.finish());
-  ASSERT_EQ(views.size(), 2);
-  EXPECT_EQ(views[0].data, in.storage().data());
-  EXPECT_FALSE(views[0].written);
-  EXPECT_EQ(views[1].data, out.storage().data());
-  EXPECT_EQ(views[1].nbytes, 64);
-  EXPECT_EQ(views[1].dtype, at::kDouble);
-  EXPECT_TRUE(views[1].written);
+  const CommandView view(writer.finish());
+  const auto tensors = view.tensors();
+  ASSERT_EQ(tensors.size(), 3);
+  const auto address = [&](const TensorRecord& tensor) {
+    return reinterpret_cast<const void*>(view.storage(tensor).pointer);
+  };
+  EXPECT_EQ(address(tensors[0]), in.storage().data());
+  EXPECT_FALSE(view.shape(tensors[0]).flags & kWritten);
+  EXPECT_TRUE(view.shape(tensors[1]).flags & kPayload);
+  EXPECT_EQ(address(tensors[2]), out.storage().data());
+  EXPECT_EQ(view.storage(tensors[2]).nbytes, 64);
+  EXPECT_EQ(view.shape(tensors[2]).type(), at::kDouble);
+  EXPECT_TRUE(view.shape(tensors[2]).flags & kWritten);
 }
 
 TEST(Arguments, TensorsOfOtherDevicesAreRefused) {
