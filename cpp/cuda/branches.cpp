@@ -94,12 +94,10 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   m.impl("copy_", TORCH_FN(copy_));
   // Depthwise kernels, and those of cuDNN. Not instead of "convolution", which torch.jit.trace does
   // not record: it records the call of this one.
-  m.impl("_convolution", torch::CppFunction::makeFromBoxedFunction<&convolution_of_any_library>());
-  m.impl("convolution_backward", torch::CppFunction::makeFromBoxedFunction<&fallback>());
-  for (const auto* name : {"_softmax", "_log_softmax"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&softmax>());
-  for (const auto* name : {"_softmax_backward_data", "_log_softmax_backward_data"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&softmax_backward>());
+  impl_boxed<&convolution_of_any_library>(m, "_convolution");
+  impl_boxed<&fallback>(m, "convolution_backward");
+  impl_boxed<&softmax>(m, "_softmax _log_softmax");
+  impl_boxed<&softmax_backward>(m, "_softmax_backward_data _log_softmax_backward_data");
   m.impl("_use_cudnn_ctc_loss", TORCH_FN(use_no_library<at::IntArrayRef>));
   m.impl("_use_cudnn_ctc_loss.Tensor", TORCH_FN(use_no_library<const at::Tensor&>));
   m.impl("_use_miopen_ctc_loss", TORCH_FN(use_no_library<at::IntArrayRef>));

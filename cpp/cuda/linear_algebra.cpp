@@ -120,14 +120,10 @@ void linalg_lu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }  // namespace
 
 OPENREG_LIBRARY_IMPL(aten, m) {
-  for (const auto* name : {"_int_mm", "_int_mm.out"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&int_mm>());
-  for (const auto* name : {"_linalg_svd", "_linalg_svd.U"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&linalg_svd>());
-  for (const auto* name : {"linalg_lu_factor_ex", "linalg_lu_factor_ex.out"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&lu_factor>());
-  for (const auto* name : {"linalg_lu", "linalg_lu.out"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&linalg_lu>());
+  impl_boxed<&int_mm>(m, "_int_mm _int_mm.out");
+  impl_boxed<&linalg_svd>(m, "_linalg_svd _linalg_svd.U");
+  impl_boxed<&lu_factor>(m, "linalg_lu_factor_ex linalg_lu_factor_ex.out");
+  impl_boxed<&linalg_lu>(m, "linalg_lu linalg_lu.out");
 }
 
 }  // namespace openreg::ops

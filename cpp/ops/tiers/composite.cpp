@@ -76,11 +76,9 @@ void run_as_one_command(const c10::OperatorHandle& op, torch::jit::Stack* stack)
 
 OPENREG_LIBRARY_IMPL(aten, m) {
   // Without a gradient the CPU computes no indices, in a tenth of the time.
-  m.impl("max_pool1d", torch::CppFunction::makeFromBoxedFunction<&whole_below_autograd>());
+  impl_boxed<&whole_below_autograd>(m, "max_pool1d");
 }
 
-OPENREG_LIBRARY_IMPL_FOR(Autograd, aten, m) {
-  m.impl("max_pool1d", torch::CppFunction::makeFromBoxedFunction<&whole_unless_gradient>());
-}
+OPENREG_LIBRARY_IMPL_FOR(Autograd, aten, m) { impl_boxed<&whole_unless_gradient>(m, "max_pool1d"); }
 
 }  // namespace openreg::ops

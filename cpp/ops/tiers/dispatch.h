@@ -2,6 +2,12 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <torch/library.h>
+
+#include <string>
+#include <string_view>
+
+#include "base/words.h"
 
 namespace openreg::ops {
 
@@ -16,6 +22,13 @@ void dispatch_to_tier(const c10::OperatorHandle& op, const c10::OperatorHandle& 
 /// that of strided ones. Throws as dispatch_to_tier() does.
 void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
                         torch::jit::Stack* stack);
+
+/// Registers a function for operators: "trace abs.out".
+template <c10::KernelFunction::BoxedKernelFunction* kFunction>
+void impl_boxed(torch::Library& library, std::string_view names) {
+  for (const auto name : words_of(names))
+    library.impl(std::string(name).c_str(), torch::CppFunction::makeFromBoxedFunction<kFunction>());
+}
 
 /// The boxed fallback, for every operator that nothing else covers.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);

@@ -138,19 +138,16 @@ void in_wider_dtype(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }  // namespace
 
 OPENREG_LIBRARY_IMPL(aten, m) {
-  for (const auto* name :
-       {"angle", "angle.out", "multi_margin_loss", "multi_margin_loss.out",
-        "multi_margin_loss_backward", "multi_margin_loss_backward.grad_input",
-        "multilabel_margin_loss_forward", "multilabel_margin_loss_forward.output",
-        "multilabel_margin_loss_backward", "multilabel_margin_loss_backward.grad_input", "prod",
-        "prod.out"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&in_wider_dtype>());
-  m.impl("abs.out", torch::CppFunction::makeFromBoxedFunction<&abs>());
-  m.impl("trace", torch::CppFunction::makeFromBoxedFunction<&trace>());
-  for (const auto* name : {"nansum", "nansum.out"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&nansum>());
-  for (const auto* name : {"histc", "histc.out"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&histc>());
+  impl_boxed<&in_wider_dtype>(
+      m,
+      "angle angle.out multi_margin_loss multi_margin_loss.out multi_margin_loss_backward "
+      "multi_margin_loss_backward.grad_input multilabel_margin_loss_forward "
+      "multilabel_margin_loss_forward.output multilabel_margin_loss_backward "
+      "multilabel_margin_loss_backward.grad_input prod prod.out");
+  impl_boxed<&abs>(m, "abs.out");
+  impl_boxed<&trace>(m, "trace");
+  impl_boxed<&nansum>(m, "nansum nansum.out");
+  impl_boxed<&histc>(m, "histc histc.out");
 }
 
 }  // namespace openreg::ops

@@ -129,8 +129,7 @@ OPENREG_LIBRARY_IMPL_FOR(NestedTensor, aten, m) {
   register_kernels<DispatchKey::NestedTensorCPU>(m, "aten", kNestedGeneric);
 }
 OPENREG_LIBRARY_IMPL(aten, m) {  // its buffer is a strided tensor
-  m.impl("_nested_view_from_buffer",
-         torch::CppFunction::makeFromBoxedFunction<&run_with_device_tensors<DispatchKey::CPU>>());
+  impl_boxed<&run_with_device_tensors<DispatchKey::CPU>>(m, "_nested_view_from_buffer");
 }
 OPENREG_LIBRARY_IMPL_FOR(Quantized, aten, m) {
   register_kernels<DispatchKey::QuantizedCPU>(m, "aten", kQuantizedGeneric,

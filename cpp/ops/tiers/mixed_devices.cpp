@@ -52,8 +52,8 @@ void index_fill(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }  // namespace
 
 OPENREG_LIBRARY_IMPL(aten, m) {
-  m.impl("_index_put_impl_", torch::CppFunction::makeFromBoxedFunction<&index_put>());
-  m.impl("index_fill_.int_Tensor", torch::CppFunction::makeFromBoxedFunction<&index_fill>());
+  impl_boxed<&index_put>(m, "_index_put_impl_");
+  impl_boxed<&index_fill>(m, "index_fill_.int_Tensor");
 }
 
 }  // namespace openreg::ops

@@ -145,109 +145,48 @@ void weight_int8pack_mm(const c10::OperatorHandle& op, torch::jit::Stack* stack)
 }  // namespace
 
 OPENREG_LIBRARY_IMPL(aten, m) {
-  m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
-  m.impl("convolution_backward_overrideable",
-         torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
+  impl_boxed<&convolution>(m, "convolution_overrideable");
+  impl_boxed<&convolution_backward>(m, "convolution_backward_overrideable");
 
   // Composite on other devices, with roundings, strides or checks that differ from the CPU's own
   // kernels, or with ATen kernels or host loops inside that do not work for other devices.
-  for (const auto* name : {"native_group_norm",
-                           "addr",
-                           "addr.out",
-                           "mish_backward",
-                           "native_channel_shuffle",
-                           "reflection_pad3d",
-                           "reflection_pad3d_backward",
-                           "replication_pad2d",
-                           "replication_pad3d",
-                           "pixel_shuffle",
-                           "pixel_unshuffle",
-                           "narrow_copy",
-                           "narrow_copy.out",
-                           "linalg__powsum",
-                           "conj_physical_",
-                           "_batch_norm_no_update",
-                           "choose_qparams_optimized",
-                           "isin.Scalar_Tensor",
-                           "isin.Scalar_Tensor_out",
-                           "_sobol_engine_draw",
-                           "_sobol_engine_ff_",
-                           "_sobol_engine_initialize_state_",
-                           "_sobol_engine_scramble_"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
-  }
-  for (const auto* name :
-       {"median.dim_values", "nanmedian.dim_values", "_scaled_dot_product_flash_attention_for_cpu"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_distinct_elements>());
-  for (const auto* name :
-       {"native_batch_norm.out", "_native_batch_norm_legit.out",
-        "_native_batch_norm_legit.no_stats_out", "_batch_norm_with_update.out",
-        "fractional_max_pool3d_backward", "fractional_max_pool3d_backward.grad_input"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_contiguous_tensors>());
+  impl_boxed<&fallback>(
+      m,
+      "native_group_norm addr addr.out mish_backward native_channel_shuffle reflection_pad3d "
+      "reflection_pad3d_backward replication_pad2d replication_pad3d pixel_shuffle "
+      "pixel_unshuffle narrow_copy narrow_copy.out linalg__powsum conj_physical_ "
+      "_batch_norm_no_update choose_qparams_optimized isin.Scalar_Tensor "
+      "isin.Scalar_Tensor_out _sobol_engine_draw _sobol_engine_ff_ "
+      "_sobol_engine_initialize_state_ _sobol_engine_scramble_");
+  impl_boxed<&on_distinct_elements>(
+      m, "median.dim_values nanmedian.dim_values _scaled_dot_product_flash_attention_for_cpu");
+  impl_boxed<&on_contiguous_tensors>(
+      m,
+      "native_batch_norm.out _native_batch_norm_legit.out "
+      "_native_batch_norm_legit.no_stats_out _batch_norm_with_update.out "
+      "fractional_max_pool3d_backward fractional_max_pool3d_backward.grad_input");
   // Those that write the tensors of a list, and take no list of numbers, which no command carries.
-  for (const auto* name : {"_foreach_abs_",
-                           "_foreach_acos_",
-                           "_foreach_add_.List",
-                           "_foreach_add_.Scalar",
-                           "_foreach_add_.Tensor",
-                           "_foreach_addcdiv_.Scalar",
-                           "_foreach_addcmul_.Scalar",
-                           "_foreach_asin_",
-                           "_foreach_atan_",
-                           "_foreach_ceil_",
-                           "_foreach_clamp_max_.List",
-                           "_foreach_clamp_max_.Scalar",
-                           "_foreach_clamp_min_.List",
-                           "_foreach_clamp_min_.Scalar",
-                           "_foreach_cos_",
-                           "_foreach_cosh_",
-                           "_foreach_div_.List",
-                           "_foreach_div_.Scalar",
-                           "_foreach_div_.Tensor",
-                           "_foreach_erf_",
-                           "_foreach_erfc_",
-                           "_foreach_exp_",
-                           "_foreach_expm1_",
-                           "_foreach_floor_",
-                           "_foreach_frac_",
-                           "_foreach_lerp_.List",
-                           "_foreach_lerp_.Scalar",
-                           "_foreach_lgamma_",
-                           "_foreach_log10_",
-                           "_foreach_log1p_",
-                           "_foreach_log2_",
-                           "_foreach_log_",
-                           "_foreach_maximum_.List",
-                           "_foreach_maximum_.Scalar",
-                           "_foreach_minimum_.List",
-                           "_foreach_minimum_.Scalar",
-                           "_foreach_mul_.List",
-                           "_foreach_mul_.Scalar",
-                           "_foreach_mul_.Tensor",
-                           "_foreach_neg_",
-                           "_foreach_pow_.List",
-                           "_foreach_pow_.Scalar",
-                           "_foreach_reciprocal_",
-                           "_foreach_round_",
-                           "_foreach_rsqrt_",
-                           "_foreach_sigmoid_",
-                           "_foreach_sign_",
-                           "_foreach_sin_",
-                           "_foreach_sinh_",
-                           "_foreach_sqrt_",
-                           "_foreach_sub_.List",
-                           "_foreach_sub_.Scalar",
-                           "_foreach_tan_",
-                           "_foreach_tanh_",
-                           "_foreach_trunc_",
-                           "_foreach_zero_"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_lists>());
-  m.impl("_weight_int8pack_mm", torch::CppFunction::makeFromBoxedFunction<&weight_int8pack_mm>());
-  m.impl("_pdist_backward", torch::CppFunction::makeFromBoxedFunction<&pdist_backward>());
-  for (const auto* name : {"_linalg_eigvals", "linalg_eigvals.out"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&eigenvalues>());
+  impl_boxed<&on_lists>(
+      m,
+      "_foreach_abs_ _foreach_acos_ _foreach_add_.List _foreach_add_.Scalar "
+      "_foreach_add_.Tensor _foreach_addcdiv_.Scalar _foreach_addcmul_.Scalar _foreach_asin_ "
+      "_foreach_atan_ _foreach_ceil_ _foreach_clamp_max_.List _foreach_clamp_max_.Scalar "
+      "_foreach_clamp_min_.List _foreach_clamp_min_.Scalar _foreach_cos_ _foreach_cosh_ "
+      "_foreach_div_.List _foreach_div_.Scalar _foreach_div_.Tensor _foreach_erf_ "
+      "_foreach_erfc_ _foreach_exp_ _foreach_expm1_ _foreach_floor_ _foreach_frac_ "
+      "_foreach_lerp_.List _foreach_lerp_.Scalar _foreach_lgamma_ _foreach_log10_ "
+      "_foreach_log1p_ _foreach_log2_ _foreach_log_ _foreach_maximum_.List "
+      "_foreach_maximum_.Scalar _foreach_minimum_.List _foreach_minimum_.Scalar "
+      "_foreach_mul_.List _foreach_mul_.Scalar _foreach_mul_.Tensor _foreach_neg_ "
+      "_foreach_pow_.List _foreach_pow_.Scalar _foreach_reciprocal_ _foreach_round_ "
+      "_foreach_rsqrt_ _foreach_sigmoid_ _foreach_sign_ _foreach_sin_ _foreach_sinh_ "
+      "_foreach_sqrt_ _foreach_sub_.List _foreach_sub_.Scalar _foreach_tan_ _foreach_tanh_ "
+      "_foreach_trunc_ _foreach_zero_");
+  impl_boxed<&weight_int8pack_mm>(m, "_weight_int8pack_mm");
+  impl_boxed<&pdist_backward>(m, "_pdist_backward");
+  impl_boxed<&eigenvalues>(m, "_linalg_eigvals linalg_eigvals.out");
   // Composite, except on the devices that it names.
-  m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  impl_boxed<&fallback>(m, "mode.values");
 
   // Written by ATen in terms of other operators, for any device.
   m.impl("relu", TORCH_FN(at::native::relu));

@@ -164,18 +164,12 @@ void with_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   run_composite(op, stack);
 }
 
-constexpr auto kOperators = {"lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"};
+constexpr const char* kOperators = "lstm.input gru.input rnn_tanh.input rnn_relu.input";
 
 }  // namespace
 
-OPENREG_LIBRARY_IMPL(aten, m) {
-  for (const auto* name : kOperators)
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&below_autograd>());
-}
+OPENREG_LIBRARY_IMPL(aten, m) { impl_boxed<&below_autograd>(m, kOperators); }
 
-OPENREG_LIBRARY_IMPL_FOR(Autograd, aten, m) {
-  for (const auto* name : kOperators)
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&with_autograd>());
-}
+OPENREG_LIBRARY_IMPL_FOR(Autograd, aten, m) { impl_boxed<&with_autograd>(m, kOperators); }
 
 }  // namespace openreg::ops

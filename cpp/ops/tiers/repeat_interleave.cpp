@@ -53,9 +53,6 @@ void repeat_interleave(const c10::OperatorHandle& op, torch::jit::Stack* stack) 
 
 }  // namespace
 
-OPENREG_LIBRARY_IMPL(aten, m) {
-  m.impl("repeat_interleave.Tensor",
-         torch::CppFunction::makeFromBoxedFunction<&repeat_interleave>());
-}
+OPENREG_LIBRARY_IMPL(aten, m) { impl_boxed<&repeat_interleave>(m, "repeat_interleave.Tensor"); }
 
 }  // namespace openreg::ops

@@ -128,7 +128,7 @@ OPENREG_LIBRARY_IMPL_FOR(Sparse, aten, m) {
 
 OPENREG_LIBRARY_IMPL_FOR(SparseCsr, aten, m) {
   register_wider<DispatchKey::SparseCsrCPU>(m, kSparseCsrOperators);
-  m.impl("triangular_solve.X", torch::CppFunction::makeFromBoxedFunction<&solve_triangular>());
+  impl_boxed<&solve_triangular>(m, "triangular_solve.X");
 }
 
 }  // namespace openreg::ops
