@@ -48,10 +48,6 @@ F* find_in_torch(const char* name) {
   return library != nullptr ? reinterpret_cast<F*>(::dlsym(library, name)) : nullptr;
 }
 
-}  // namespace
-
-namespace {
-
 constexpr int kGlobal = 0;  // MKL: as many as the process computes with
 
 /// For the calling thread only.

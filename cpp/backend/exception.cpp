@@ -23,6 +23,8 @@ constexpr std::int32_t kDeviceUnavailable = 46;
 // For a call that a capture does not permit; CUDA's number.
 constexpr std::int32_t kStreamCaptureUnsupported = 900;
 
+c10::SourceLocation here() { return {"rethrow_as_torch_error", __FILE__, __LINE__}; }
+
 }  // namespace
 
 // c10::Error::what() ends with a C++ backtrace, which does not belong in a message and takes
@@ -38,12 +40,6 @@ std::string message_of(const std::exception_ptr& cause) {
     return "an exception that is not a std::exception";
   }
 }
-
-namespace {
-
-c10::SourceLocation here() { return {"rethrow_as_torch_error", __FILE__, __LINE__}; }
-
-}  // namespace
 
 void rethrow_as_torch_error() {
   try {

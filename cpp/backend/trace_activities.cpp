@@ -16,6 +16,7 @@ namespace {
 
 using libkineto::ActivityType;
 using What = TraceSlice::What;
+using Kind = CommandSummary::Kind;
 
 // Kineto lengthens annotations by a nanosecond at either end, so that they overlap their
 // neighbours.
@@ -26,16 +27,8 @@ const char* letter_of(MemoryKind place) {
 }
 
 const char* name_of(MemoryKind place) {
-  switch (place) {
-    case MemoryKind::kPinned:
-      return "Pinned";
-    case MemoryKind::kPageable:
-      return "Pageable";
-    case MemoryKind::kDevice:
-    case MemoryKind::kOtherDevice:
-      break;
-  }
-  return "Device";
+  if (place == MemoryKind::kPinned) return "Pinned";
+  return place == MemoryKind::kPageable ? "Pageable" : "Device";
 }
 
 bool is_between_devices(const CommandSummary& copy) {
@@ -51,50 +44,22 @@ std::string name_of_copy(const CommandSummary& copy) {
 }
 
 ActivityType type_of(const CommandSummary& summary) {
-  switch (summary.kind) {
-    case CommandSummary::Kind::kCopy:
-      return ActivityType::GPU_MEMCPY;
-    case CommandSummary::Kind::kFill:
-      return ActivityType::GPU_MEMSET;
-    case CommandSummary::Kind::kKernel:
-      break;
-  }
-  return ActivityType::CONCURRENT_KERNEL;
+  if (summary.kind == Kind::kCopy) return ActivityType::GPU_MEMCPY;
+  return summary.kind == Kind::kFill ? ActivityType::GPU_MEMSET : ActivityType::CONCURRENT_KERNEL;
 }
 
 std::string name_of_command(const TraceSlice& slice) {
-  switch (slice.summary.kind) {
-    case CommandSummary::Kind::kCopy:
-      return name_of_copy(slice.summary);
-    case CommandSummary::Kind::kFill:
-      return "Memset (Device)";
-    case CommandSummary::Kind::kKernel:
-      break;
-  }
-  return slice.name;
+  if (slice.summary.kind == Kind::kCopy) return name_of_copy(slice.summary);
+  return slice.summary.kind == Kind::kFill ? "Memset (Device)" : slice.name;
 }
 
 // Without the name of the device, which comes first.
 const char* name_of_submission(const TraceSlice& slice) {
-  switch (slice.submits) {
-    case What::kEventRecord:
-      return "EventRecord";
-    case What::kEventWait:
-      return "StreamWaitEvent";
-    case What::kGraph:
-      return "GraphLaunch";
-    default:
-      break;
-  }
-  switch (slice.summary.kind) {
-    case CommandSummary::Kind::kCopy:
-      return "MemcpyAsync";
-    case CommandSummary::Kind::kFill:
-      return "MemsetAsync";
-    case CommandSummary::Kind::kKernel:
-      break;
-  }
-  return "LaunchKernel";
+  if (slice.submits == What::kEventRecord) return "EventRecord";
+  if (slice.submits == What::kEventWait) return "StreamWaitEvent";
+  if (slice.submits == What::kGraph) return "GraphLaunch";
+  if (slice.summary.kind == Kind::kCopy) return "MemcpyAsync";
+  return slice.summary.kind == Kind::kFill ? "MemsetAsync" : "LaunchKernel";
 }
 
 // One end of the arrow from a submission to what it queued.
@@ -191,7 +156,7 @@ void TraceActivities::add_on_stream(const TraceSlice& slice) {
   if (slice.what != What::kCommand) return;
   activity.addMetadataQuoted("run by", slice.by_engine ? "engine" : "host");
   activity.addMetadata("thread", slice.thread);
-  if (slice.summary.kind != CommandSummary::Kind::kKernel) {
+  if (slice.summary.kind != Kind::kKernel) {
     activity.addMetadataQuoted("operator", slice.name);
     activity.addMetadata("bytes", slice.summary.bytes);
     if (slice.end > slice.begin) {
