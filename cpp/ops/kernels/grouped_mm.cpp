@@ -16,7 +16,6 @@ namespace openreg::ops {
 
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
 using OptionalDtype = std::optional<at::ScalarType>;
 
 void multiply_groups(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& offs,

@@ -24,8 +24,6 @@ namespace openreg::ops {
 
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
-
 /// One row of elements T with parameters P (null: 1 and 0).
 template <class T, class P>
 struct LayerRow {

@@ -29,8 +29,6 @@ namespace openreg::ops {
 
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
-
 /// A row consists of the elements that are normalised together: the last `dims` dimensions.
 std::int64_t rows_of(const at::Tensor& input, std::int64_t dims) {
   return c10::multiply_integers(input.sizes().slice(0, input.dim() - dims));

@@ -21,8 +21,6 @@ namespace openreg::ops {
 
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
-
 /// The n adjacent parts of a matrix [batch, n * hidden], each [batch, hidden].
 template <std::size_t n>
 std::array<at::Tensor, n> gates(const at::Tensor& matrix) {

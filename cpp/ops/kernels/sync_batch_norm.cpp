@@ -26,8 +26,6 @@ namespace openreg::ops {
 
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
-
 /// `vector` has one number for each channel of `like`; channels are the second dimension.
 at::Tensor along_channels(const at::Tensor& vector, const at::Tensor& like, at::ScalarType dtype) {
   std::vector<std::int64_t> shape(like.dim(), 1);

@@ -3,11 +3,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
+
+#include "ops/tensors/checks.h"
 
 namespace openreg::ops {
-
-using OptionalTensor = std::optional<at::Tensor>;
 
 /// Attention of CPU tensors, sequence by sequence, with the CPU's flash path.
 /// \param query [tokens, heads, size].

@@ -134,7 +134,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
 
 /// The same with the probability of keeping an element, and a mask of bytes.
 std::tuple<at::Tensor, at::Tensor> fused_dropout(const at::Tensor& self, double keep,
-                                                 std::optional<at::Generator> generator) {
+                                                 Generator generator) {
   expect_floating("fused_dropout", self);
   auto output = at::empty_like(self);
   auto mask = at::empty_like(self, self.options().dtype(at::kByte));

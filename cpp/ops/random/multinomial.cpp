@@ -182,7 +182,7 @@ const FunctionKernel<&with_replacement> with_replacement_kernel{"aten::multinomi
 /// \param self [categories] or [distributions, categories], floating; rows need not sum to 1.
 /// \return int64 [samples] or [distributions, samples].
 at::Tensor& multinomial_out(const at::Tensor& self, std::int64_t samples, bool replacement,
-                            std::optional<at::Generator> generator, at::Tensor& out) {
+                            Generator generator, at::Tensor& out) {
   SameDevice same("multinomial");
   same.check(self);
   same.check(out);
@@ -218,7 +218,7 @@ at::Tensor& multinomial_out(const at::Tensor& self, std::int64_t samples, bool r
 }
 
 at::Tensor multinomial(const at::Tensor& self, std::int64_t samples, bool replacement,
-                       std::optional<at::Generator> generator) {
+                       Generator generator) {
   expect_our_device(self.device());
   auto out = empty_on(self.device(), {0}, at::kLong);
   return multinomial_out(self, samples, replacement, std::move(generator), out);

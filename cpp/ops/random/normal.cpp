@@ -16,8 +16,6 @@ namespace openreg::ops {
 
 namespace {
 
-using Generator = std::optional<at::Generator>;
-
 void check_deviations(const at::Tensor& std) {
   TORCH_CHECK(std.min().ge(0).item<bool>(), "normal expects all elements of std >= 0.0");
 }

@@ -191,8 +191,6 @@ const FunctionKernel<&fill_random> random_kernel{"aten::random_"};
 const FunctionKernel<&fill_integers> integers_kernel{"aten::random_.from"};
 const FunctionKernel<&fill_full_range> full_range_kernel{"aten::random_.full_range"};
 
-using Generator = std::optional<at::Generator>;
-
 /// Launches a kernel that fills `self` with reals of the given parameters.
 template <class Kernel, class... Parameters>
 void launch_reals(const Kernel& kernel, const at::Tensor& self, const Generator& generator,

@@ -27,13 +27,13 @@ void expect_our_device(c10::Device device) {
   TORCH_CHECK(device.type() == backend::kDeviceType, "Expected a '", device.type(),
               "' device type for generator but found '", backend::kDeviceType, "'");
 }
-backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator, c10::Device device,
+backend::PhiloxState take_numbers(const Generator& generator, c10::Device device,
                                   std::uint64_t count) {
   expect_our_device(device);
   return backend::reserve_philox(generator, device.index(), count);
 }
-backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator,
-                                  const at::TensorBase& self, int unroll) {
+backend::PhiloxState take_numbers(const Generator& generator, const at::TensorBase& self,
+                                  int unroll) {
   return take_numbers(generator, self.device(), PhiloxGrid(self.numel(), unroll).numbers());
 }
 int unroll_of_reals(const at::TensorBase& self) {

@@ -15,6 +15,8 @@
 
 namespace openreg::ops {
 
+using Generator = std::optional<at::Generator>;  // none: the device's default one
+
 /// Calls `block(raw, n, place)` for all elements, in blocks and in parallel: `raw` holds the
 /// numbers of n subsequences, and element `place(k) + i * grid.vector`, if there is one, is made
 /// from the k-th part of the numbers of subsequence i.
@@ -135,12 +137,12 @@ void expect_our_device(c10::Device device);
 
 /// Takes `count` numbers from `generator`, or from the device's default one. Throws as
 /// expect_our_device() and backend::reserve_philox() do.
-backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator, c10::Device device,
+backend::PhiloxState take_numbers(const Generator& generator, c10::Device device,
                                   std::uint64_t count);
 /// Takes the numbers for a kernel that fills `self` and makes `unroll` elements per call of a
 /// subsequence. Throws as the other overload does.
-backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator,
-                                  const at::TensorBase& self, int unroll);
+backend::PhiloxState take_numbers(const Generator& generator, const at::TensorBase& self,
+                                  int unroll);
 int unroll_of_reals(const at::TensorBase& self);
 int unroll_of_integers(std::uint64_t range);
 bool takes_64_bits(std::uint64_t range);

@@ -211,7 +211,7 @@ const FunctionKernel<&randperm_of_few> randperm_of_few_kernel{"aten::randperm_of
 
 /// \param out gets the numbers from 0 to n - 1, shuffled: shape [n], any real dtype that holds
 /// them.
-at::Tensor& randperm_out(std::int64_t n, std::optional<at::Generator> generator, at::Tensor& out) {
+at::Tensor& randperm_out(std::int64_t n, Generator generator, at::Tensor& out) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
   TORCH_CHECK(!generator.has_value() || out.device() == generator->device(), "Expected a '",
               out.device(), "' generator device but found '", generator->device(), "'");

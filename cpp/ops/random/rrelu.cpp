@@ -52,8 +52,8 @@ void check_slopes(at::ScalarType dtype, double from, double to) {
 /// \param noise of self's shape; written in training. \param lower, upper slopes for negative
 /// elements; their mean is used outside training.
 at::Tensor& rrelu_with_noise_out(const at::Tensor& self, at::Tensor& noise, const at::Scalar& lower,
-                                 const at::Scalar& upper, bool training,
-                                 std::optional<at::Generator> generator, at::Tensor& out) {
+                                 const at::Scalar& upper, bool training, Generator generator,
+                                 at::Tensor& out) {
   TORCH_CHECK(self.sizes() == noise.sizes(),
               "noise tensor shape must match self tensor shape. Got self.shape = ", self.sizes(),
               " noise.shape = ", noise.sizes());
@@ -72,15 +72,13 @@ at::Tensor& rrelu_with_noise_out(const at::Tensor& self, at::Tensor& noise, cons
 }
 
 at::Tensor rrelu_with_noise(const at::Tensor& self, at::Tensor& noise, const at::Scalar& lower,
-                            const at::Scalar& upper, bool training,
-                            std::optional<at::Generator> generator) {
+                            const at::Scalar& upper, bool training, Generator generator) {
   auto out = at::empty_like(self, at::MemoryFormat::Contiguous);
   return rrelu_with_noise_out(self, noise, lower, upper, training, std::move(generator), out);
 }
 
 at::Tensor& rrelu_with_noise_(at::Tensor& self, at::Tensor& noise, const at::Scalar& lower,
-                              const at::Scalar& upper, bool training,
-                              std::optional<at::Generator> generator) {
+                              const at::Scalar& upper, bool training, Generator generator) {
   return rrelu_with_noise_out(self, noise, lower, upper, training, std::move(generator), self);
 }
 

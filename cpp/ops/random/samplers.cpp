@@ -21,7 +21,6 @@ namespace openreg::ops {
 
 namespace {
 
-using Generator = std::optional<at::Generator>;
 using backend::PhiloxState;
 
 /// Calls `sample(stream, i)` for each element, in parallel.

@@ -7,10 +7,12 @@
 
 namespace openreg::ops {
 
-inline bool given(const std::optional<at::Tensor>& tensor) { return tensor && tensor->defined(); }
+using OptionalTensor = std::optional<at::Tensor>;
+
+inline bool given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
 
 /// The tensor with contiguous memory; undefined if none is given.
-inline at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
+inline at::Tensor contiguous(const OptionalTensor& tensor) {
   return given(tensor) ? tensor->contiguous() : at::Tensor();
 }
 
