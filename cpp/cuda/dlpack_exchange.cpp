@@ -1,4 +1,4 @@
-#include "cuda/dlpack_exchange.h"
+#include "cuda/memory_bindings.h"
 
 #include <ATen/dlpack.h>
 #include <torch/csrc/autograd/python_variable.h>

@@ -20,7 +20,7 @@
 #include "backend/allocator.h"
 #include "backend/device.h"
 #include "backend/exception.h"
-#include "cuda/graph_trees.h"
+#include "cuda/memory_bindings.h"
 #include "memory/checkpoint.h"
 #include "memory/device_heap.h"
 #include "slot.h"

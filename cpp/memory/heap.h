@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -14,10 +15,29 @@
 #include "memory/history.h"
 #include "memory/policy.h"
 #include "memory/pool.h"
-#include "memory/snapshot.h"
 #include "memory/statistics.h"
 
 namespace openreg::memory {
+
+/// A block at the time of the snapshot.
+struct BlockInfo {
+  std::uintptr_t address;
+  std::size_t bytes;
+  std::size_t requested;  ///< 0 unless it is held or pending
+  Block::State state;
+  Context context;  ///< of the allocation, if history was recorded
+};
+
+/// A segment at the time of the snapshot.
+struct SegmentInfo {
+  std::uintptr_t address;
+  std::size_t bytes;
+  const Stream* stream;
+  SizeClass size_class;
+  PoolId pool;
+  Context context;  ///< of the allocation that it was mapped for, if history was recorded
+  std::vector<BlockInfo> blocks;  ///< in the order of their addresses
+};
 
 /// One device's memory: which blocks are in use, and the cache of free ones. See Note [Stream
 /// order] in heap.cpp. Bookkeeping only: it never touches the memory, never waits, and never looks

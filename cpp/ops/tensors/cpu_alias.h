@@ -1,16 +1,23 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <c10/util/SmallVector.h>
 #include <optional>
 
 #include "address_space/device_work.h"
-#include "ops/launch/below_autograd.h"
 #include "ops/launch/zero_arguments.h"
 #include "ops/wire/argument_writer.h"
 
 namespace openreg::ops {
+
+/// For code that runs CPU kernels on the calling thread: autograd and autocast have already been
+/// handled above the backend.
+class BelowAutograd {
+  c10::impl::ExcludeDispatchKeyGuard guard_{c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+                                            c10::autocast_dispatch_keyset};
+};
 
 /// Throws c10::AcceleratorError if the host's work has used device memory that is not mapped.
 void check_accesses_of_host(DeviceWorkScope& work);

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "ops/tiers/signature_override.h"
+#include "ops/tiers/structured_outputs.h"
 
 namespace openreg::ops {
 
@@ -21,6 +21,23 @@ std::optional<at::Tensor> selected_by_mask(const at::Tensor& self,
 /// other. Masks that do not fit stay, for ATen to refuse them.
 c10::List<std::optional<at::Tensor>> without_masks(
     const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
+
+/// Specialised for signatures whose operators differ from all others in a call. The primary
+/// template changes nothing.
+template <class Signature>
+struct SignatureOverride {
+  /// Answers the call without a plan, and returns true; false if the call goes on as others do.
+  template <class Outputs, class... A>
+  static constexpr bool answers(Form, Outputs&, const A&...) {
+    return false;
+  }
+  /// Returns what replaces an argument, given all arguments, so that a signature can tell calls
+  /// apart.
+  template <class T, class... All>
+  static constexpr const T& argument(const T& argument, const All&...) {
+    return argument;
+  }
+};
 
 /// Indexing with masks, as index() and its out form do.
 template <>

@@ -8,9 +8,8 @@
 
 #include "backend/exception.h"
 #include "backend/storage.h"
-#include "cuda/dlpack_exchange.h"
 #include "cuda/foreign_kernels.h"
-#include "cuda/graph_trees.h"
+#include "cuda/memory_bindings.h"
 
 namespace openreg::bindings {
 

@@ -1,4 +1,4 @@
-#include "ops/tiers/raw_sum.h"
+#include "ops/tiers/raw_kernels.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randint.h>
