@@ -82,16 +82,8 @@ class Stacks {
 // --- Segments ---
 
 const char* name_of(memory::Block::State state) {
-  switch (state) {
-    case memory::Block::State::kHeld:
-      return "active_allocated";
-    case memory::Block::State::kPending:
-      return "active_pending_free";
-    case memory::Block::State::kFree:
-    case memory::Block::State::kDetached:
-      break;
-  }
-  return "inactive";
+  if (state == memory::Block::State::kHeld) return "active_allocated";
+  return state == memory::Block::State::kPending ? "active_pending_free" : "inactive";
 }
 
 // Address 0 is CUDA's default stream, and id 0 is ours.

@@ -126,22 +126,6 @@ struct Debugger::Arguments {
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(this, 1)); }
 };
 
-const Kernel& Debugger::prepare_kernel() {
-  static const Kernel kernel("openreg::debug_prepare_block", &run_prepare);
-  return kernel;
-}
-
-const Kernel& Debugger::release_kernel() {
-  static const Kernel kernel("openreg::debug_release_block", &run_release);
-  return kernel;
-}
-
-const Kernel& Debugger::check_freed_kernel() {
-  static const Kernel kernel("openreg::debug_check_freed_memory", &run_check_freed,
-                             {.skip = &skip_check_freed});
-  return kernel;
-}
-
 // None if, during a capture, the block has been freed or its memory given to a graph: neither
 // enqueues a command, so neither waits for the commands of the block that are still queued.
 std::optional<Debugger::Record> Debugger::record_of(std::uint64_t id) {
@@ -258,10 +242,12 @@ void Debugger::allocated(const NewBlock& made) {
     }
   }
   if (captured) return;
+  static const Kernel check("openreg::debug_check_freed_memory", &run_check_freed,
+                            {.skip = &skip_check_freed});
   for (const auto& [begin, end, old] : checks)
-    stream.enqueue(check_freed_kernel(), Arguments(old, begin, end).bytes(), {},
-                   Backpressure::kIgnore);
-  if (is_ours) stream.enqueue(prepare_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
+    stream.enqueue(check, Arguments(old, begin, end).bytes(), {}, Backpressure::kIgnore);
+  static const Kernel prepare("openreg::debug_prepare_block", &run_prepare);
+  if (is_ours) stream.enqueue(prepare, Arguments(id).bytes(), {}, Backpressure::kIgnore);
 }
 
 // The uses of freed memory for which a stream that knows this has not waited.
@@ -332,7 +318,8 @@ void Debugger::freed(const void* address, Where* where) {
   std::erase_if(unfinished, [known = HappensBefore::get()->clock_of(*record.stream)](
                                 const Use& use) { return known.includes(use.submission); });
   update(id, [&](Record& present) { present.earlier_uses = std::move(unfinished); });
-  record.stream->enqueue(release_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
+  static const Kernel release("openreg::debug_release_block", &run_release);
+  record.stream->enqueue(release, Arguments(id).bytes(), {}, Backpressure::kIgnore);
   const LockGuard lock(mutex_);
   freed_[record.block] = {record.block + record.block_bytes, id};
   records_.at(id).ranges = 1;

@@ -105,9 +105,6 @@ class Debugger final : public CommandCheck {
   static void run_release(const Kernel&, std::span<const std::byte> arguments);
   static void run_check_freed(const Kernel&, std::span<const std::byte> arguments);
   static void skip_check_freed(std::span<const std::byte> arguments) noexcept;
-  static const Kernel& prepare_kernel();
-  static const Kernel& release_kernel();
-  static const Kernel& check_freed_kernel();
 
   std::optional<Record> record_of(std::uint64_t id) OPENREG_EXCLUDES(mutex_);
   // A range of a freed block belongs to others now, or has been checked.

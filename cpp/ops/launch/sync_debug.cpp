@@ -24,15 +24,11 @@ SyncDebugMode sync_debug_mode() noexcept { return g_mode.load(std::memory_order_
 
 void announce_host_wait(const openreg::Stream& stream) {
   backend::counters::host_waits.add();
-  switch (sync_debug_mode()) {
-    case SyncDebugMode::kDefault:
-      break;
-    case SyncDebugMode::kWarn:
-      TORCH_WARN("called a synchronizing ", kDeviceInProse, " operation");
-      break;
-    case SyncDebugMode::kError:
-      TORCH_CHECK(false, "called a synchronizing ", kDeviceInProse, " operation");
-  }
+  const auto mode = sync_debug_mode();
+  TORCH_CHECK(mode != SyncDebugMode::kError, "called a synchronizing ", kDeviceInProse,
+              " operation");
+  if (mode == SyncDebugMode::kWarn)
+    TORCH_WARN("called a synchronizing ", kDeviceInProse, " operation");
   backend::trace_synchronization(stream);
 }
 

@@ -177,26 +177,22 @@ bool is_scaled(const Call& call) {
 /// False: not such an operator.
 template <class T>
 bool compute_by_loop(ListComputation computation, const CommandView& command, const Call& call) {
+  const auto each = [&]<class F>(F) {
+    compute_each<T, F>(command, call);
+    return true;
+  };
   switch (computation) {
-    case ListComputation::kNone:
-    case ListComputation::kBatched:
-      return false;
     case ListComputation::kAdd:
-      if (is_scaled(call)) return false;
-      compute_each<T, std::plus<>>(command, call);
-      return true;
+      return !is_scaled(call) && each(std::plus<>());
     case ListComputation::kSub:
-      if (is_scaled(call)) return false;
-      compute_each<T, std::minus<>>(command, call);
-      return true;
+      return !is_scaled(call) && each(std::minus<>());
     case ListComputation::kMul:
-      compute_each<T, std::multiplies<>>(command, call);
-      return true;
+      return each(std::multiplies<>());
     case ListComputation::kDiv:
-      compute_each<T, std::divides<>>(command, call);
-      return true;
+      return each(std::divides<>());
+    default:
+      return false;
   }
-  return false;
 }
 
 void compute_batched(const BoxedOperator& op, const CommandView& command, Call& call,

@@ -11,14 +11,8 @@ namespace {
 
 /// Quantized integers may be shorter than a byte; the sizes of their tensors count integers.
 std::size_t elements_per_item(c10::ScalarType dtype) {
-  switch (dtype) {
-    case c10::ScalarType::QUInt4x2:
-      return 2;
-    case c10::ScalarType::QUInt2x4:
-      return 4;
-    default:
-      return 1;
-  }
+  if (dtype == c10::ScalarType::QUInt4x2) return 2;
+  return dtype == c10::ScalarType::QUInt2x4 ? 4 : 1;
 }
 
 }  // namespace
