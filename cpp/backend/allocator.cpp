@@ -88,16 +88,12 @@ c10::CachingDeviceAllocator::DeviceStats device_stats(memory::Heap& heap) {
 
 std::string advice(memory::DeviceHeap::Shortage of, bool has_fraction) {
   using enum memory::DeviceHeap::Shortage;
-  switch (of) {
-    case kMachine:
-      return "The limit is the memory of the machine or of the process's control group, not the "
-             "device's size: free tensors, use smaller batches, or end other programs";
-    case kSystem:
-      return "A limit of the operating system is reached (`ulimit -d`, vm.overcommit_memory or "
-             "vm.max_map_count): free tensors, or raise that limit";
-    case kDevice:
-      break;
-  }
+  if (of == kMachine)
+    return "The limit is the memory of the machine or of the process's control group, not the "
+           "device's size: free tensors, use smaller batches, or end other programs";
+  if (of == kSystem)
+    return "A limit of the operating system is reached (`ulimit -d`, vm.overcommit_memory or "
+           "vm.max_map_count): free tensors, or raise that limit";
   return std::string("Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY") +
          (has_fraction ? " or the fraction set by set_per_process_memory_fraction" : "");
 }

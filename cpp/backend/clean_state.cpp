@@ -54,6 +54,13 @@ const c10::impl::LocalDispatchKeySet& clean_keys() {
   return keys;
 }
 
+struct SliceState {
+  CleanState clean;
+  std::optional<ComputingEngineScope> engine;
+  std::optional<c10::WarningUtils::WarningHandlerGuard> warnings;
+  std::optional<OneThreadScope> alone;
+};
+
 }  // namespace
 
 // Bits of AutogradState. It cannot be copied as a whole: it may hold a Python object, whose
@@ -140,17 +147,6 @@ struct CleanState::Saved {
 CleanState::CleanState() : saved_(std::make_unique<Saved>()) {}
 
 CleanState::~CleanState() = default;
-
-namespace {
-
-struct SliceState {
-  CleanState clean;
-  std::optional<ComputingEngineScope> engine;
-  std::optional<c10::WarningUtils::WarningHandlerGuard> warnings;
-  std::optional<OneThreadScope> alone;
-};
-
-}  // namespace
 
 void install_clean_state() {
   freeze_thread_count();  // of the thread that imports torch, before another one changes it

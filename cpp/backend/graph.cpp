@@ -26,16 +26,8 @@ namespace openreg::backend {
 namespace {
 
 CaptureMode mode_of(at::GraphCaptureMode mode) {
-  switch (mode) {
-    case at::GraphCaptureMode::ThreadLocal:
-      return CaptureMode::kThreadLocal;
-    case at::GraphCaptureMode::Relaxed:
-      return CaptureMode::kRelaxed;
-    case at::GraphCaptureMode::Default:
-    case at::GraphCaptureMode::Global:
-      break;
-  }
-  return CaptureMode::kGlobal;
+  if (mode == at::GraphCaptureMode::ThreadLocal) return CaptureMode::kThreadLocal;
+  return mode == at::GraphCaptureMode::Relaxed ? CaptureMode::kRelaxed : CaptureMode::kGlobal;
 }
 
 template <class F>
@@ -101,8 +93,7 @@ struct CapturableGraph::ActiveCaptures {
   std::map<CaptureId, CapturableGraph*> graphs;
 
   static ActiveCaptures& get() {
-    static ActiveCaptures& active =
-        *new ActiveCaptures;  // leaked: graphs may outlive static destruction
+    static auto& active = *new ActiveCaptures;  // leaked: graphs may outlive static destruction
     return active;
   }
 };

@@ -62,23 +62,6 @@ void fill_normal(backend::PhiloxState philox, double mean, double std, at::Tenso
   });
 }
 
-}  // namespace
-
-void fill_exponential(backend::PhiloxState philox, double lambda, at::Tensor& self) {
-  dispatch_floating(
-      self, [] { return "exponential_cpu"; },
-      [&]<class Out>(Out) {
-        using T = RealOf<Out>;
-        constexpr T kHalfStep = std::numeric_limits<T>::epsilon() / 2;
-        const auto scale = -1 / static_cast<T>(lambda);
-        fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) {
-          return scale * (u >= 1 - kHalfStep ? -kHalfStep : std::log(u));  // never 0
-        });
-      });
-}
-
-namespace {
-
 void fill_cauchy(backend::PhiloxState philox, double median, double sigma, at::Tensor& self) {
   dispatch_floating(
       self, [] { return "cauchy_cpu"; },
@@ -138,27 +121,6 @@ void fill_with_integers(const at::Tensor& self, backend::PhiloxState philox, Num
     });
   });
 }
-
-}  // namespace
-
-void fill_integers(backend::PhiloxState philox, std::uint64_t range, std::int64_t base,
-                   at::Tensor& self) {
-  const auto fill = [&]<class Out>(Out) {
-    const auto number = [&](auto bits) {
-      return at::transformation::uniform_int_from_to<Out>(bits, range, base);
-    };
-    if (takes_64_bits(range)) {
-      fill_with_integers<std::uint64_t, Out>(self, philox, number);
-    } else {
-      fill_with_integers<std::uint32_t, Out>(self, philox, number);
-    }
-  };
-  AT_DISPATCH_V2(self.scalar_type(), "random_from_to_kernel_cpu",
-                 AT_WRAP([&] { fill(scalar_t{}); }), AT_EXPAND(AT_ALL_TYPES),
-                 AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kBool, at::kHalf, at::kBFloat16);
-}
-
-namespace {
 
 void fill_full_range(backend::PhiloxState philox, at::Tensor& self) {
   dispatch_all(
@@ -305,6 +267,36 @@ at::Tensor& bernoulli_out(const at::Tensor& self, Generator generator, at::Tenso
 }
 
 }  // namespace
+
+void fill_exponential(backend::PhiloxState philox, double lambda, at::Tensor& self) {
+  dispatch_floating(
+      self, [] { return "exponential_cpu"; },
+      [&]<class Out>(Out) {
+        using T = RealOf<Out>;
+        constexpr T kHalfStep = std::numeric_limits<T>::epsilon() / 2;
+        const auto scale = -1 / static_cast<T>(lambda);
+        fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) {
+          return scale * (u >= 1 - kHalfStep ? -kHalfStep : std::log(u));  // never 0
+        });
+      });
+}
+
+void fill_integers(backend::PhiloxState philox, std::uint64_t range, std::int64_t base,
+                   at::Tensor& self) {
+  const auto fill = [&]<class Out>(Out) {
+    const auto number = [&](auto bits) {
+      return at::transformation::uniform_int_from_to<Out>(bits, range, base);
+    };
+    if (takes_64_bits(range)) {
+      fill_with_integers<std::uint64_t, Out>(self, philox, number);
+    } else {
+      fill_with_integers<std::uint32_t, Out>(self, philox, number);
+    }
+  };
+  AT_DISPATCH_V2(self.scalar_type(), "random_from_to_kernel_cpu",
+                 AT_WRAP([&] { fill(scalar_t{}); }), AT_EXPAND(AT_ALL_TYPES),
+                 AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kBool, at::kHalf, at::kBFloat16);
+}
 
 OPENREG_LIBRARY_IMPL(aten, m) {
   using Self = at::Tensor&;

@@ -18,6 +18,12 @@ at::Tensor places(const at::Tensor& mask, c10::Device device) {
   return at::nonzero_out(found, mask).to(device, /*non_blocking=*/true);
 }
 
+// Dtypes that index takes, and masked_select does not.
+bool can_only_be_indexed(at::ScalarType dtype) {
+  return at::isBarebonesUnsignedType(dtype) || at::isBitsType(dtype) ||
+         dtype == at::kFloat4_e2m1fn_x2;
+}
+
 }  // namespace
 
 c10::List<std::optional<at::Tensor>> without_masks(
@@ -48,16 +54,6 @@ c10::List<std::optional<at::Tensor>> without_masks(
   }
   return expanded;
 }
-
-namespace {
-
-// Dtypes that index takes, and masked_select does not.
-bool can_only_be_indexed(at::ScalarType dtype) {
-  return at::isBarebonesUnsignedType(dtype) || at::isBitsType(dtype) ||
-         dtype == at::kFloat4_e2m1fn_x2;
-}
-
-}  // namespace
 
 std::optional<at::Tensor> selected_by_mask(const at::Tensor& self,
                                            const c10::List<std::optional<at::Tensor>>& indices) {
