@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include "address_space/address_space.h"
-#include "backend/allocator_settings.h"
 #include "backend/device.h"
 #include "backend/exception.h"
 #include "backend/ipc.h"

@@ -1,4 +1,4 @@
-#include "backend/allocator_settings.h"
+#include "backend/allocator.h"
 
 #include <c10/core/AllocatorConfig.h>
 #include <c10/util/env.h>

@@ -1,4 +1,4 @@
-#include "bindings/autograd_threads.h"
+#include "bindings/bindings.h"
 
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/engine.h>

@@ -32,6 +32,12 @@ bool is_main_thread() noexcept;
 /// Whether the interpreter is ending. Async-signal-safe.
 bool interpreter_is_finalizing() noexcept;
 
+/// Returns when the autograd engine's device threads are idle and hold no Python objects, so that
+/// the interpreter may end. For exit, after shutdown(): from then on no backward pass can proceed.
+/// Does nothing if autograd was never used. Gives up after ten seconds if a thread does not become
+/// idle. Must be called without the GIL.
+void wait_for_autograd_threads() noexcept;
+
 /// The call guard of every function that can wait or take a lock: other threads can use the
 /// interpreter until it returns.
 using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;

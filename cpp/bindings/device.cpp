@@ -18,7 +18,6 @@
 #include "address_space/address_space.h"
 #include "backend/exception.h"
 #include "base/settings.h"
-#include "bindings/autograd_threads.h"
 #include "bindings/bindings.h"
 #include "runtime/callbacks.h"
 #include "runtime/process.h"

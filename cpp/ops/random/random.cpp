@@ -36,24 +36,23 @@ namespace openreg::ops {
 namespace {
 
 void fill_uniform(backend::PhiloxState philox, double from, double to, at::Tensor& self) {
-  dispatch_floating(
-      self, [] { return "uniform_kernel_cpu"; },
-      [&]<class Out>(Out) {
-        using T = RealOf<Out>;
-        const auto high = static_cast<Out>(to);
-        const auto low = static_cast<T>(static_cast<Out>(from));
-        const auto range = static_cast<T>(static_cast<Out>(static_cast<T>(high) - low));
-        fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) {
-          const T value = u * range + low;
-          return static_cast<Out>(value) == high ? low : value;  // (0, 1] becomes [from, to)
-        });
-      });
+  dispatch_floating<"uniform_kernel_cpu">(self, [&]<class Out>(Out) {
+    using T = RealOf<Out>;
+    const auto high = static_cast<Out>(to);
+    const auto low = static_cast<T>(static_cast<Out>(from));
+    const auto range = static_cast<T>(static_cast<Out>(static_cast<T>(high) - low));
+    fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) {
+      const T value = u * range + low;
+      return static_cast<Out>(value) == high ? low : value;  // (0, 1] becomes [from, to)
+    });
+  });
 }
 
 template <bool kExponential>
 void fill_normal(backend::PhiloxState philox, double mean, double std, at::Tensor& self) {
-  const auto name = [] { return kExponential ? "log_normal_cpu" : "normal_kernel_cpu"; };
-  dispatch_floating(self, name, [&]<class Out>(Out) {
+  constexpr auto kName =
+      kExponential ? KernelName("log_normal_cpu") : KernelName("normal_kernel_cpu");
+  dispatch_floating<kName>(self, [&]<class Out>(Out) {
     using T = RealOf<Out>;
     fill_with_reals<Out, T, Base::kNormal>(self, philox, [=](T x) {
       const T value = x * static_cast<T>(std) + static_cast<T>(mean);
@@ -63,43 +62,36 @@ void fill_normal(backend::PhiloxState philox, double mean, double std, at::Tenso
 }
 
 void fill_cauchy(backend::PhiloxState philox, double median, double sigma, at::Tensor& self) {
-  dispatch_floating(
-      self, [] { return "cauchy_cpu"; },
-      [&]<class Out>(Out) {
-        using T = RealOf<Out>;
-        fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) {
-          if constexpr (std::is_same_v<T, float>) {  // the tangent overflows near 0 and 1
-            constexpr T kEpsilon = std::numeric_limits<T>::epsilon();
-            u = std::clamp(u, kEpsilon, 1 - kEpsilon);
-          }
-          return static_cast<T>(median) +
-                 static_cast<T>(sigma) *
-                     std::tan(std::numbers::pi_v<T> * (u - static_cast<T>(0.5)));
-        });
-      });
+  dispatch_floating<"cauchy_cpu">(self, [&]<class Out>(Out) {
+    using T = RealOf<Out>;
+    fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) {
+      if constexpr (std::is_same_v<T, float>) {  // the tangent overflows near 0 and 1
+        constexpr T kEpsilon = std::numeric_limits<T>::epsilon();
+        u = std::clamp(u, kEpsilon, 1 - kEpsilon);
+      }
+      return static_cast<T>(median) +
+             static_cast<T>(sigma) * std::tan(std::numbers::pi_v<T> * (u - static_cast<T>(0.5)));
+    });
+  });
 }
 
 void fill_geometric(backend::PhiloxState philox, double p, at::Tensor& self) {
   TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kBool,
                               "\"geometric_cpu\" not implemented for 'Bool'");
-  dispatch_all(
-      self, [] { return "geometric_cpu"; },
-      [&]<class Out>(Out) {
-        using T = RealOf<Out>;
-        const auto log_miss = std::log1p(-static_cast<T>(p));
-        fill_with_reals<Out, T, Base::kUniform>(
-            self, philox, [=](T u) { return std::max<T>(1, std::ceil(std::log(u) / log_miss)); });
-      });
+  dispatch_all<"geometric_cpu">(self, [&]<class Out>(Out) {
+    using T = RealOf<Out>;
+    const auto log_miss = std::log1p(-static_cast<T>(p));
+    fill_with_reals<Out, T, Base::kUniform>(
+        self, philox, [=](T u) { return std::max<T>(1, std::ceil(std::log(u) / log_miss)); });
+  });
 }
 
 void fill_bernoulli(backend::PhiloxState philox, double p, at::Tensor& self) {
-  dispatch_all(
-      self, [] { return "bernoulli_scalar_cpu_"; },
-      [&]<class Out>(Out) {
-        using T = RealOf<Out>;
-        const T end = p >= 1 ? 2 : static_cast<T>(p);  // with p = 1 true even if u is 1
-        fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) { return u < end; });
-      });
+  dispatch_all<"bernoulli_scalar_cpu_">(self, [&]<class Out>(Out) {
+    using T = RealOf<Out>;
+    const T end = p >= 1 ? 2 : static_cast<T>(p);  // with p = 1 true even if u is 1
+    fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) { return u < end; });
+  });
 }
 
 /// Integers: `number` makes an element from 32 or 64 random bits.
@@ -123,23 +115,19 @@ void fill_with_integers(const at::Tensor& self, backend::PhiloxState philox, Num
 }
 
 void fill_full_range(backend::PhiloxState philox, at::Tensor& self) {
-  dispatch_all(
-      self, [] { return "random_full_64_bits_range_kernel_cpu"; },
-      [&]<class Out>(Out) {
-        fill_with_integers<std::uint64_t, Out>(self, philox, [](std::uint64_t bits) {
-          return at::transformation::uniform_int_full_range<Out>(bits);
-        });
-      });
+  dispatch_all<"random_full_64_bits_range_kernel_cpu">(self, [&]<class Out>(Out) {
+    fill_with_integers<std::uint64_t, Out>(self, philox, [](std::uint64_t bits) {
+      return at::transformation::uniform_int_full_range<Out>(bits);
+    });
+  });
 }
 
 void fill_random(backend::PhiloxState philox, at::Tensor& self) {
-  dispatch_all(
-      self, [] { return "random_kernel_cpu"; },
-      [&]<class Out>(Out) {
-        using Bits = std::conditional_t<sizeof(Out) == 8, std::uint64_t, std::uint32_t>;
-        fill_with_integers<Bits, Out>(
-            self, philox, [](Bits bits) { return at::transformation::uniform_int<Out>(bits); });
-      });
+  dispatch_all<"random_kernel_cpu">(self, [&]<class Out>(Out) {
+    using Bits = std::conditional_t<sizeof(Out) == 8, std::uint64_t, std::uint32_t>;
+    fill_with_integers<Bits, Out>(
+        self, philox, [](Bits bits) { return at::transformation::uniform_int<Out>(bits); });
+  });
 }
 
 const FunctionKernel<&fill_uniform> uniform_kernel{"aten::uniform_"};
@@ -230,8 +218,7 @@ void fill_bernoulli_each(backend::PhiloxState philox, const at::Tensor& probabil
           }
         });
   };
-  dispatch_all(
-      self, [] { return "bernoulli_tensor_cpu_self_"; }, fill);
+  dispatch_all<"bernoulli_tensor_cpu_self_">(self, fill);
 }
 
 void fill_bernoulli_tensor(backend::PhiloxState philox, const at::Tensor& each, at::Tensor& self) {
@@ -269,16 +256,14 @@ at::Tensor& bernoulli_out(const at::Tensor& self, Generator generator, at::Tenso
 }  // namespace
 
 void fill_exponential(backend::PhiloxState philox, double lambda, at::Tensor& self) {
-  dispatch_floating(
-      self, [] { return "exponential_cpu"; },
-      [&]<class Out>(Out) {
-        using T = RealOf<Out>;
-        constexpr T kHalfStep = std::numeric_limits<T>::epsilon() / 2;
-        const auto scale = -1 / static_cast<T>(lambda);
-        fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) {
-          return scale * (u >= 1 - kHalfStep ? -kHalfStep : std::log(u));  // never 0
-        });
-      });
+  dispatch_floating<"exponential_cpu">(self, [&]<class Out>(Out) {
+    using T = RealOf<Out>;
+    constexpr T kHalfStep = std::numeric_limits<T>::epsilon() / 2;
+    const auto scale = -1 / static_cast<T>(lambda);
+    fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) {
+      return scale * (u >= 1 - kHalfStep ? -kHalfStep : std::log(u));  // never 0
+    });
+  });
 }
 
 void fill_integers(backend::PhiloxState philox, std::uint64_t range, std::int64_t base,

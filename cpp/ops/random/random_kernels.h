@@ -118,17 +118,24 @@ void fill_with_reals(const at::Tensor& self, backend::PhiloxState philox, Transf
 template <class T>
 using RealOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Calls `f` with a value of the element type, if the CPU's kernel takes that type; `Name` is a
-/// stateless function that returns the CPU's name of the kernel, for the error.
-template <class Name, class F>
-void dispatch_floating(const at::Tensor& self, Name, F&& f) {
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, self.scalar_type(), Name{}(),
+/// The CPU's name of a kernel, for errors.
+struct KernelName {
+  template <std::size_t size>
+  consteval KernelName(const char (&name)[size]) {
+    std::copy_n(name, size, text.data());
+  }
+  std::array<char, 40> text{};
+};
+/// Calls `f` with a value of the element type, if the CPU's kernel takes that type.
+template <KernelName kName, class F>
+void dispatch_floating(const at::Tensor& self, F&& f) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, self.scalar_type(), kName.text.data(),
                                   [&] { f(scalar_t{}); });
 }
-template <class Name, class F>
-void dispatch_all(const at::Tensor& self, Name, F&& f) {
-  AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, self.scalar_type(), Name{}(),
-                             [&] { f(scalar_t{}); });
+template <KernelName kName, class F>
+void dispatch_all(const at::Tensor& self, F&& f) {
+  AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, self.scalar_type(),
+                             kName.text.data(), [&] { f(scalar_t{}); });
 }
 
 /// Throws c10::Error, with the CPU's message, unless `device` is an openreg device: operators on
