@@ -13,16 +13,16 @@
 #include <semaphore>
 #include <thread>
 
+#include "../runtime/stream_helpers.h"
 #include "backend/device.h"
 #include "backend/stream.h"
 #include "base/processor.h"
-#include "support.h"
 
 namespace openreg::backend {
 namespace {
 
+using testing::Blocker;
 using testing::enqueue;
-using testing::StreamGate;
 
 struct Levels final : at::functorch::FuncTorchTLSBase {
   std::unique_ptr<FuncTorchTLSBase> deepcopy() const override { return std::make_unique<Levels>(); }
@@ -146,8 +146,7 @@ TEST(CleanStateTest, AWaitingHostRunsCommandsUnderIt) {
   const auto host = std::this_thread::get_id();
   std::thread::id runner;
   {
-    StreamGate gate(busy);  // the only engine is held here
-    gate.wait_until_reached();
+    Blocker blocker(busy);  // the only engine is held here
     enqueue(stream, [&] {
       runner = std::this_thread::get_id();
       UsersState::expect_clean();

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <semaphore>
 
+#include "../runtime/stream_helpers.h"
 #include "backend/clean_state.h"
 #include "backend/stream.h"
 #include "base/usable_cores.h"
-#include "support.h"
 
 namespace openreg::backend {
 namespace {
@@ -45,7 +45,7 @@ int threads_in_command(Cost expected) {
         threads = at::get_num_threads();
         ran.release();
       },
-      expected);
+      testing::function_kernel(), expected);
   ran.acquire();  // this thread does not wait for the stream, so it does not run the command
   current_stream(0).synchronize();
   return threads;

@@ -1,33 +1,29 @@
 #include "backend/ipc.h"
 
 #include <c10/core/StorageImpl.h>
-#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
-#include <iterator>
 #include <memory>
 #include <new>
-#include <optional>
 #include <semaphore>
 #include <thread>
-#include <utility>
 
+#include "../runtime/stream_helpers.h"
 #include "address_space/address_space.h"
 #include "backend/allocator.h"
 #include "backend/ipc_imports.h"
 #include "backend/stream.h"
 #include "runtime/callbacks.h"
-#include "support.h"
 
 namespace openreg::backend {
 namespace {
 
+using testing::Blocker;
 using testing::enqueue;
-using testing::StreamGate;
 
 constexpr std::size_t kBytes = 4096;
 
@@ -35,11 +31,6 @@ c10::Storage make_storage() {
   auto& allocator = device_allocator();
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), kBytes,
                                                allocator.allocate(kBytes), &allocator, true);
-}
-
-std::int64_t allocated_bytes() {
-  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return device_allocator().getDeviceStats(0).allocated_bytes[kAll].current;
 }
 
 // Descriptors of shared memory. Other files come and go: an engine reads its control group's quota.
@@ -57,48 +48,6 @@ char& byte_of(const c10::DataPtr& data) {
   return *static_cast<char*>(AddressSpace::get().aperture(data.get()));
 }
 
-TEST(IpcTest, AHandleOfThisProcessLeadsToTheStorageThatIsKnownOrToItsBlock) {
-  const auto storage = make_storage();
-  const auto known = receive_storage(share_storage(storage), &storage);
-  EXPECT_EQ(known.unsafeGetStorageImpl(), storage.unsafeGetStorageImpl());
-  const auto other = make_storage();
-  const auto received = receive_storage(share_storage(storage), &other);
-  EXPECT_NE(received.unsafeGetStorageImpl(), storage.unsafeGetStorageImpl());
-  EXPECT_EQ(received.data(), storage.data());
-}
-
-TEST(IpcTest, ABlockIsFreedByItsLastOwner) {
-  const auto before = allocated_bytes();
-  std::optional storage = make_storage();
-  std::optional received = receive_storage(share_storage(*storage), nullptr);
-  storage.reset();
-  EXPECT_GT(allocated_bytes(), before);
-  received.reset();
-  EXPECT_EQ(allocated_bytes(), before);
-}
-
-TEST(IpcTest, ABlockThatWasDeletedWhileAMessageIsUnderWayComesBack) {
-  const auto before = allocated_bytes();
-  std::optional storage = make_storage();
-  const void* const address = storage->data();
-  const auto handle = share_storage(*storage);
-  storage.reset();
-  EXPECT_FALSE(collect_shared());
-  EXPECT_EQ(blocks_kept_for_others().size(), 1);
-  EXPECT_EQ(receive_storage(handle, nullptr).data(), address);
-  EXPECT_EQ(allocated_bytes(), before);
-  EXPECT_THROW(receive_storage(handle, nullptr), c10::Error);
-}
-
-TEST(IpcTest, ASendWaitsForTheWorkOfTheDevice) {
-  const auto storage = make_storage();
-  bool done = false;
-  enqueue(current_stream(0), [&] { done = true; });
-  const auto handle = share_storage(storage);
-  EXPECT_TRUE(done);
-  receive_storage(handle, &storage);
-}
-
 // Imports use a separate descriptor, so it does not matter that the file belongs to this process.
 TEST(IpcTest, ImportedMemoryGoesWhenTheWorkThatUsesItIsDone) {
   const auto storage = make_storage();
@@ -111,11 +60,11 @@ TEST(IpcTest, ImportedMemoryGoesWhenTheWorkThatUsesItIsDone) {
   EXPECT_EQ(imported_from(storage.data_ptr()).file, nullptr);
   EXPECT_EQ(open_files(), before + 1);
   char read = 0;
-  StreamGate gate(current_stream(0));
+  Blocker blocker(current_stream(0));
   enqueue(current_stream(0), [&read, &from = byte_of(data)] { read = from; });
   data.clear();
   EXPECT_EQ(open_files(), before + 1);
-  gate.open();
+  blocker.open();
   current_stream(0).synchronize();
   EXPECT_EQ(read, 7);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -140,15 +89,14 @@ TEST(IpcTest, ImportedMemoryGoesAlsoIfAWaitForItHasFailedBefore) {
   const auto free_import = [&] {
     const auto handle = share_storage(storage);
     auto data = import_block(handle.file, 0, handle.offset, handle.bytes, handle.generation);
-    auto gate = std::make_unique<StreamGate>(current_stream(0));
-    gate->wait_until_reached();
+    auto blocker = std::make_unique<Blocker>(current_stream(0));
     data.clear();
-    return gate;
+    return blocker;
   };
   g_wait_fails = true;
-  auto gate = free_import();
+  auto blocker = free_import();
   g_wait_has_failed.acquire();
-  gate.reset();
+  blocker.reset();
   // The background thread may still be about to end: then the next block is left as well.
   bool gone = false;
   for (int i = 0; i < 10 && !gone; ++i) {

@@ -142,13 +142,14 @@ def test_a_malformed_setting_is_reported_at_first_use_and_every_later_one(run_fo
         "torch.manual_seed(3)\n"
         "assert not torch.openreg.is_available() and torch.openreg.device_count() == 0\n"
         "assert torch.ones(2).sum().item() == 2\n"
-        "for use in (torch.openreg.init, lambda: torch.ones(1, device='openreg'), torch.openreg.Stream):\n"
+        "for use in (torch.openreg.init, lambda: torch.ones(1, device='openreg'), torch.openreg.Stream,\n"
+        "            lambda: torch.accelerator.set_device_index(0), lambda: torch.Generator('openreg')):\n"
         "    try: use()\n"
         "    except RuntimeError as error: print(error)\n"
     )
     result = run_forked(code, **{variable: value})
     lines = result.stdout.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 5
     assert result.stderr == lines[0] + "; there are no devices\n"
     for line in lines:
         assert variable in line and value in line and allowed in line

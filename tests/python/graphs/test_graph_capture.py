@@ -466,10 +466,10 @@ def test_waits_of_other_threads_spoil_a_capture_that_is_global():
 @pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
 def test_a_wait_for_a_device_with_a_captured_stream_is_an_error_in_every_thread(mode):
     graph = openreg.CUDAGraph()
-    with pytest.raises(RuntimeError, match="previous error during capture"):
+    with pytest.raises(torch.AcceleratorError, match="previous error during capture"):
         with openreg.graph(graph, capture_error_mode=mode):
             error = in_thread(openreg.synchronize)
-    assert WAITS in str(error)
+    assert WAITS in str(error) and isinstance(error, torch.AcceleratorError)
     assert in_thread(openreg.synchronize) is None
 
 

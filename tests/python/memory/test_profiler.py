@@ -46,15 +46,16 @@ def test_the_averages_show_the_operator_that_took_device_memory():
 
 
 def test_out_of_memory_is_reported_with_its_figures(tmp_path):
-    x = torch.empty(3 * MIB, dtype=torch.uint8, device="openreg")
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        x = torch.empty(3 * MIB, dtype=torch.uint8, device="openreg")
         with pytest.raises(torch.OutOfMemoryError):
             torch.empty(2**45, dtype=torch.uint8, device="openreg")
     prof.export_chrome_trace(str(tmp_path / "trace.json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     (report,) = [event["args"] for event in events if event["name"] == "[OutOfMemory]"]
     assert report["Bytes"] == 2**45 and report["Device Id"] == 0
-    assert report["Total Allocated"] == torch.openreg.memory_allocated()
+    (allocation,) = [event["args"] for event in events if event.get("args", {}).get("Bytes") == 3 * MIB]
+    assert report["Total Allocated"] == allocation["Total Allocated"] == torch.openreg.memory_allocated()
     assert report["Total Reserved"] == torch.openreg.memory_reserved()
     assert x.numel() == 3 * MIB
 
