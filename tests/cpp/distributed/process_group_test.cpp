@@ -30,20 +30,6 @@ using testing::kDevice;
 using testing::ones;
 using testing::raise_all;
 
-TEST(ProcessGroup, ACollectiveIsInTheOrderOfTheStreamThatWaitsForIt) {
-  const Group group;
-  auto x = ones().add_(1);
-  const auto work = group.all_reduce(x);
-  EXPECT_FALSE(work->isCompleted());
-  work->wait(kNoTimeout);
-  x.add_(1);
-  EXPECT_FALSE(backend::current_stream(0).idle());
-  group.gloo->take().end();
-  EXPECT_EQ(x.cpu()[0].item<float>(), 5);
-  EXPECT_TRUE(work->isCompleted());
-  EXPECT_TRUE(work->isSuccess());
-}
-
 TEST(ProcessGroup, CollectivesOfAGroupReachGlooOneAfterTheOther) {
   const Group group;
   auto x = ones();
@@ -122,27 +108,6 @@ TEST(ProcessGroup, AFailureInAPartOfTheRanksNamesThoseOfTheWhole) {
   third.all_reduce(x);
   fail_all({&first, &second, &third});
   EXPECT_NE(failure(work).find("Other ranks: global ranks 4-5: in occl::all_reduce (number 1)"),
-            std::string::npos)
-      << failure(work);
-  raise_all();
-}
-
-TEST(ProcessGroup, ACollectiveThatWaitsForThatOfAnotherGroupIsReportedWithIt) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  const Group other(c10::make_intrusive<c10d::HashStore>(), 1, 2, "b");
-  const Group late(store, 1, 2, "a");
-  const auto x = ones();
-  const auto first = other.all_reduce(x);
-  first->wait(kNoTimeout);
-  late.all_reduce(x);
-  other.gloo->take().fail();
-  EXPECT_NE(failure(first), "nothing");
-  raise_all();
-  const Group early(store, 0, 2, "a");
-  const auto work = early.all_reduce(x);
-  early.gloo->take().fail();
-  EXPECT_NE(failure(work).find("rank 1: before occl::all_reduce (number 1), in occl::all_reduce "
-                               "(number 1 of process group \"b\")"),
             std::string::npos)
       << failure(work);
   raise_all();

@@ -35,48 +35,6 @@ c10::intrusive_ptr<c10d::Work> receive(const Group& group, const at::Tensor& ten
 
 double first_of(const at::Tensor& tensor) { return tensor.cpu()[0].item<double>(); }
 
-TEST(Transfers, AreMatchedByTagInAnyOrder) {
-  const Group group;
-  std::vector<at::Tensor> received;
-  std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  for (const int tag : {2, 0, 1}) {
-    received.push_back(filled(-1));
-    works.push_back(receive(group, received.back(), tag));
-  }
-  for (const int tag : {0, 1, 2}) send(group, filled(tag), tag);
-  for (const auto& work : works) work->wait(kNoTimeout);
-  EXPECT_EQ(first_of(received[0]), 2);
-  EXPECT_EQ(first_of(received[1]), 0);
-  EXPECT_EQ(first_of(received[2]), 1);
-}
-
-TEST(Transfers, DoNotWaitForRoomForThoseThatFollow) {
-  constexpr int kMany = 1500;  // each has several commands, and most queues have room for 1024
-  const Group group;
-  std::vector<at::Tensor> received;
-  for (int i = 0; i < kMany; ++i) {
-    received.push_back(filled(-1));
-    receive(group, received.back(), 0);
-  }
-  for (int i = 0; i < kMany; ++i) send(group, filled(i), 0)->wait(kNoTimeout);
-  synchronize_device(0);
-  for (int i = 0; i < kMany; ++i) ASSERT_EQ(first_of(received[static_cast<std::size_t>(i)]), i);
-}
-
-TEST(Transfers, OfOneTagArriveInTheOrderOfTheSends) {
-  const Group group;
-  std::vector<at::Tensor> received;
-  std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  for (int i = 0; i < 50; ++i) {
-    if (i % 2 == 0) send(group, filled(i), 7);
-    received.push_back(filled(-1));
-    works.push_back(receive(group, received.back(), 7));
-    if (i % 2 != 0) send(group, filled(i), 7);
-  }
-  for (const auto& work : works) work->wait(kNoTimeout);
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(first_of(received[i]), i);
-}
-
 TEST(Transfers, WithManyTagsUseFewStreams) {
   const Group group;
   const auto x = filled(-1);

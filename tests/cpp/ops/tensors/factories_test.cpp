@@ -1,12 +1,8 @@
 #include "ops/tensors/factories.h"
 
-#include <ATen/Context.h>
-#include <ATen/ops/isnan.h>
 #include <c10/core/Storage.h>
-#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
-#include <cstddef>
 #include <cstdint>
 
 #include "address_space/address_space.h"
@@ -35,16 +31,6 @@ TEST(MakeTensor, HasTheGeometryThatItIsGiven) {
   EXPECT_TRUE(make_tensor(stream_of(0), {2, 3}, {3, 1}, kFloat, 24).is_contiguous());
 }
 
-TEST(MakeTensor, AScalarAndATensorWithoutElements) {
-  EXPECT_EQ(make_tensor(stream_of(0), {}, {}, kFloat, sizeof(float)).numel(), 1);
-  const auto before = allocated(0);
-  const auto none = make_tensor(stream_of(0), {0, 3}, {3, 1}, kFloat, 0);
-  EXPECT_EQ(none.numel(), 0);
-  EXPECT_EQ(none.data_ptr(), nullptr);
-  EXPECT_EQ(none.device(), c10::Device(backend::kDeviceType, 0));
-  EXPECT_EQ(allocated(0), before);
-}
-
 TEST(MakeTensor, IsOnTheDeviceOfTheStreamWhateverIsCurrent) {
   const auto before = allocated(1);
   auto tensor = make_tensor(stream_of(1), {256}, {1}, kFloat, 1024);
@@ -63,26 +49,6 @@ TEST(MakeTensor, MemoryGoesBackToTheStream) {
   tensor.reset();
   EXPECT_NE(make_tensor(stream_of(0), {256}, {1}, kFloat, 1024).data_ptr(), address);
   EXPECT_EQ(make_tensor(side, {256}, {1}, kFloat, 1024).data_ptr(), address);
-}
-
-TEST(MakeTensor, ItsStorageCanGrow) {
-  const auto tensor = make_tensor(stream_of(0), {2}, {1}, kFloat, 8);
-  EXPECT_TRUE(tensor.storage().resizable());
-  EXPECT_EQ(tensor.storage().allocator(), &backend::device_allocator());
-}
-
-TEST(MakeTensor, IsFilledWhereAlgorithmsHaveToBeDeterministic) {
-  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  const auto tensor = make_tensor(stream_of(0), {4}, {1}, kFloat, 16);
-  at::globalContext().setDeterministicAlgorithms(false, false);
-  EXPECT_TRUE(at::isnan(tensor.cpu()).all().item<bool>());
-}
-
-TEST(MakeTensor, SaysSoWhenMemoryIsOut) {
-  const std::int64_t elements = std::int64_t{1} << 50;
-  EXPECT_THROW(make_tensor(stream_of(0), {elements}, {1}, kFloat,
-                           static_cast<std::size_t>(elements) * sizeof(float)),
-               c10::OutOfMemoryError);
 }
 
 }  // namespace
