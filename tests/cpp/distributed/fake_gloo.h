@@ -14,11 +14,14 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "../text.h"
 #include "backend/device.h"
 #include "distributed/process_group.h"
 #include "runtime/stream.h"
 
 namespace openreg::distributed::testing {
+
+using openreg::testing::contains;
 
 inline const c10::Device kDevice(backend::kDeviceType, 0);
 

@@ -22,6 +22,7 @@
 namespace openreg::distributed {
 namespace {
 
+using testing::contains;
 using testing::error_of;
 using testing::failure;
 using testing::FakeGloo;
@@ -53,10 +54,9 @@ TEST(ProcessGroup, AFailureNamesCollectiveGroupAndRankAndEndsTheGroup) {
   work->wait(kNoTimeout);
   group.gloo->take().fail();
   const auto message = error_of([&] { x.cpu(); });
-  EXPECT_NE(message.find("occl::all_reduce failed on openreg:0"), std::string::npos) << message;
-  EXPECT_NE(message.find("(number 1 of process group \"some\", rank 0 of 2) failed: peer is gone"),
-            std::string::npos)
-      << message;
+  EXPECT_PRED2(contains, message, "occl::all_reduce failed on openreg:0");
+  EXPECT_PRED2(contains, message,
+               "(number 1 of process group \"some\", rank 0 of 2) failed: peer is gone");
   EXPECT_FALSE(work->isSuccess());
   const auto later = group.all_reduce(x);
   later->wait(kNoTimeout);
@@ -84,14 +84,12 @@ TEST(ProcessGroup, AFailureSaysWhereOtherRanksAre) {
   const auto behind = second.all_reduce(x);
   const auto also_behind = third.all_reduce(x);
   fail_all({&first, &second, &third});
-  EXPECT_NE(failure(ahead).find("peer is gone. Other ranks: ranks 1-2: in occl::all_reduce (number "
-                                "1); rank 3: no report"),
-            std::string::npos)
-      << failure(ahead);
-  EXPECT_NE(failure(behind).find("Other ranks: rank 0: in occl::all_reduce (number 2); rank 2: in "
-                                 "occl::all_reduce (number 1); rank 3: no report"),
-            std::string::npos)
-      << failure(behind);
+  EXPECT_PRED2(contains, failure(ahead),
+               "peer is gone. Other ranks: ranks 1-2: in occl::all_reduce (number "
+               "1); rank 3: no report");
+  EXPECT_PRED2(contains, failure(behind),
+               "Other ranks: rank 0: in occl::all_reduce (number 2); rank 2: in "
+               "occl::all_reduce (number 1); rank 3: no report");
   EXPECT_NE(failure(also_behind), "nothing");
   raise_all();
 }
@@ -107,9 +105,8 @@ TEST(ProcessGroup, AFailureInAPartOfTheRanksNamesThoseOfTheWhole) {
   second.all_reduce(x);
   third.all_reduce(x);
   fail_all({&first, &second, &third});
-  EXPECT_NE(failure(work).find("Other ranks: global ranks 4-5: in occl::all_reduce (number 1)"),
-            std::string::npos)
-      << failure(work);
+  EXPECT_PRED2(contains, failure(work),
+               "Other ranks: global ranks 4-5: in occl::all_reduce (number 1)");
   raise_all();
 }
 
@@ -140,7 +137,7 @@ TEST(ProcessGroup, AStoreThatDoesNotAnswerKeepsNoFailureFromBeingRaised) {
   const auto work = group.all_reduce(ones());
   group.gloo->take().fail();
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_NE(failure(work).find("no reports: the store does not respond"), std::string::npos);
+  EXPECT_PRED2(contains, failure(work), "no reports: the store does not respond");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   raise_all();
 }
@@ -155,10 +152,8 @@ TEST(ProcessGroup, AStoreThatIsGoneKeepsNoFailureFromBeingRaised) {
   const Group group(c10::make_intrusive<LostStore>());
   const auto work = group.all_reduce(ones());
   group.gloo->take().fail();
-  EXPECT_NE(failure(work).find(
-                "peer is gone. Other ranks: no reports: the connection to the store failed"),
-            std::string::npos)
-      << failure(work);
+  EXPECT_PRED2(contains, failure(work),
+               "peer is gone. Other ranks: no reports: the connection to the store failed");
   raise_all();
 }
 
@@ -166,7 +161,7 @@ TEST(ProcessGroup, ACollectiveThatGlooDoesNotBeginFails) {
   const Group group;
   group.gloo->accepts = 0;
   const auto work = group.all_reduce(ones());
-  EXPECT_NE(failure(work).find("failed: cannot connect"), std::string::npos) << failure(work);
+  EXPECT_PRED2(contains, failure(work), "failed: cannot connect");
   raise_all();
 }
 
@@ -200,9 +195,7 @@ TEST(ProcessGroup, ABarrierOnADeviceThatDoesNotExistIsRefusedAndLeavesTheGroupUs
   c10d::BarrierOptions options;
   options.device = c10::Device(backend::kDeviceType, 99);
   const auto message = error_of([&] { group.group->barrier(options); });
-  EXPECT_NE(message.find("The device index is out of range (got 99, expected 0 to "),
-            std::string::npos)
-      << message;
+  EXPECT_PRED2(contains, message, "The device index is out of range (got 99, expected 0 to ");
   EXPECT_EQ(group.group->getSequenceNumberForGroup(), 0);
   const auto work = group.all_reduce(ones());
   group.gloo->take().end();
@@ -224,7 +217,7 @@ TEST(ProcessGroup, WhatGlooThrowsFailsTheStreamOfThePeer) {
   const Group group;
   std::vector<at::Tensor> tensors{ones()};
   group.group->send(tensors, 1, 0)->wait(kNoTimeout);
-  EXPECT_NE(error_of([&] { tensors[0].cpu(); }).find("cannot send"), std::string::npos);
+  EXPECT_PRED2(contains, error_of([&] { tensors[0].cpu(); }), "cannot send");
   EXPECT_NE(error_of([&] { synchronize_device(0); }), "nothing");
 }
 
@@ -235,7 +228,7 @@ TEST(ProcessGroup, AbortEndsWhatIsUnderWayAndItsMemoryStaysUntilGlooIsThrough) {
     group.all_reduce(x)->wait(kNoTimeout);
     auto begun = group.gloo->take();
     group.group->abort();
-    EXPECT_NE(error_of([&] { x.cpu(); }).find("the group was aborted"), std::string::npos);
+    EXPECT_PRED2(contains, error_of([&] { x.cpu(); }), "the group was aborted");
     return begun;
   }();
   const auto other = at::full({4}, 7., at::TensorOptions(kDevice));
@@ -262,7 +255,7 @@ TEST(ProcessGroup, AbortAlsoEndsTheCollectiveThatIsStillConnecting) {
   EXPECT_EQ(aborted.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   connected.set_value();
   const auto work = launched.get();
-  EXPECT_NE(failure(work).find("the group was aborted"), std::string::npos) << failure(work);
+  EXPECT_PRED2(contains, failure(work), "the group was aborted");
   EXPECT_FALSE(gloo->called());
   raise_all();
 }
@@ -296,7 +289,7 @@ void expect_abort_to_end(const at::Tensor& tensor) {
   EXPECT_EQ(aborted.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   blocked.call.end();
   const auto message = blocked.error.get();
-  EXPECT_NE(message.find("the group was aborted"), std::string::npos) << message;
+  EXPECT_PRED2(contains, message, "the group was aborted");
 }
 
 TEST(ProcessGroup, AbortEndsACollectiveWhoseCallWaitsForIt) {

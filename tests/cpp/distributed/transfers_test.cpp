@@ -15,6 +15,7 @@
 namespace openreg::distributed {
 namespace {
 
+using testing::contains;
 using testing::error_of;
 using testing::failure;
 using testing::Group;
@@ -51,14 +52,14 @@ TEST(Transfers, AFailedOneKeepsItsErrorThoughItsStreamIsClosed) {
   const Group group;
   std::vector<at::Tensor> tensors{ones()};
   const auto failed = group.group->send(tensors, 1, 0);  // the Gloo of these tests cannot send
-  EXPECT_NE(failure(failed).find("cannot send"), std::string::npos);
+  EXPECT_PRED2(contains, failure(failed), "cannot send");
   for (int tag = 0; tag < 100; ++tag) {
     send(group, tensors[0], tag);
     const auto x = ones();
     receive(group, x, tag)->wait(kNoTimeout);
     ASSERT_EQ(first_of(x), 1);
   }
-  EXPECT_NE(failure(failed).find("cannot send"), std::string::npos);
+  EXPECT_PRED2(contains, failure(failed), "cannot send");
   EXPECT_NE(error_of([] { synchronize_device(0); }), "nothing");
 }
 
@@ -66,33 +67,32 @@ TEST(Transfers, ThatWaitAreEndedByAbort) {
   const Group group;
   const auto waits = receive(group, ones(), 0);
   group.group->abort();
-  EXPECT_NE(failure(waits).find("the group was aborted"), std::string::npos);
+  EXPECT_PRED2(contains, failure(waits), "the group was aborted");
   testing::raise_all();
 }
 
 TEST(Transfers, RefuseAPeerAndATagThatDoNotExist) {
   const Group group;
   std::vector<at::Tensor> tensors{ones()};
-  EXPECT_NE(error_of([&] { group.group->send(tensors, 2, 0); }).find("got 2"), std::string::npos);
-  EXPECT_NE(error_of([&] { group.group->recv(tensors, -1, 0); }).find("got -1"), std::string::npos);
-  EXPECT_NE(error_of([&] { group.group->recvAnysource(tensors, -5); }).find("got -5"),
-            std::string::npos);
+  EXPECT_PRED2(contains, error_of([&] { group.group->send(tensors, 2, 0); }), "got 2");
+  EXPECT_PRED2(contains, error_of([&] { group.group->recv(tensors, -1, 0); }), "got -1");
+  EXPECT_PRED2(contains, error_of([&] { group.group->recvAnysource(tensors, -5); }), "got -5");
 }
 
 TEST(Mailbox, SaysWhichMessageDidNotCome) {
   Mailbox mailbox;
   const auto bytes = at::full({4}, 0, at::kByte);
   mailbox.put(1, bytes);
-  EXPECT_NE(error_of([&] { mailbox.take(2, bytes, std::chrono::milliseconds(1)); }).find("tag 2"),
-            std::string::npos);
+  EXPECT_PRED2(contains, error_of([&] { mailbox.take(2, bytes, std::chrono::milliseconds(1)); }),
+               "tag 2");
 }
 
 TEST(Mailbox, RefusesAMessageThatIsTooLarge) {
   Mailbox mailbox;
   mailbox.put(0, at::full({4}, 1, at::kByte));
   const auto bytes = at::full({3}, 0, at::kByte);
-  EXPECT_NE(error_of([&] { mailbox.take(0, bytes, std::chrono::milliseconds(1)); }).find("4 bytes"),
-            std::string::npos);
+  EXPECT_PRED2(contains, error_of([&] { mailbox.take(0, bytes, std::chrono::milliseconds(1)); }),
+               "4 bytes");
 }
 
 TEST(Mailbox, ASmallerMessageLeavesTheRest) {

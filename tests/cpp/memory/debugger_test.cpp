@@ -33,7 +33,9 @@
 namespace openreg::memory {
 namespace {
 
+using openreg::testing::begins_with;
 using openreg::testing::Blocker;
+using openreg::testing::contains;
 using openreg::testing::empty_kernel;
 using openreg::testing::enqueue;
 using openreg::testing::enqueue_nothing;
@@ -151,10 +153,9 @@ TEST_F(DebuggerTest, AWriteBehindTheEndIsFoundAtTheFree) {
   write(static_cast<std::byte*>(address) + 101, stream);
   free(address, "there it ended");
   const std::string error = failure(stream);
-  EXPECT_NE(error.find("memory past the end of a block was written: 101 bytes"), std::string::npos)
-      << error;
-  EXPECT_NE(error.find("here it began"), std::string::npos) << error;
-  EXPECT_NE(error.find("there it ended"), std::string::npos) << error;
+  EXPECT_PRED2(contains, error, "memory past the end of a block was written: 101 bytes");
+  EXPECT_PRED2(contains, error, "here it began");
+  EXPECT_PRED2(contains, error, "there it ended");
   EXPECT_EQ(failure(stream), "nothing");
 }
 
@@ -163,10 +164,8 @@ TEST_F(DebuggerTest, AWriteInFrontIsFoundBySynchronising) {
   write(static_cast<std::byte*>(address) - 1, stream);
   stream.synchronize();
   const std::string error = error_of([] { Debugger::get()->host_waited(0); });
-  EXPECT_NE(
-      error.find("buffer underflow: memory before the start of a block was written: 1000 bytes"),
-      std::string::npos)
-      << error;
+  EXPECT_PRED2(contains, error,
+               "buffer underflow: memory before the start of a block was written: 1000 bytes");
   EXPECT_EQ(error_of([] { Debugger::get()->host_waited(0); }), "nothing") << "said once";
   EXPECT_EQ(error_of([] { Debugger::get()->host_waited(1); }), "nothing");
   free(address);
@@ -181,9 +180,8 @@ TEST_F(DebuggerTest, AWriteAfterTheFreeIsFoundWhenTheMemoryIsUsedAgain) {
   EXPECT_EQ(failure(stream), "nothing") << "the part that is used again is intact";
   void* const third = allocate(800, stream);
   const std::string error = failure(stream);
-  EXPECT_NE(error.find("use after free: freed memory was written: 4000 bytes"), std::string::npos)
-      << error;
-  EXPECT_NE(error.find("the first owner"), std::string::npos) << error;
+  EXPECT_PRED2(contains, error, "use after free: freed memory was written: 4000 bytes");
+  EXPECT_PRED2(contains, error, "the first owner");
   free(other);
   free(third);
 }
@@ -198,12 +196,11 @@ TEST_F(DebuggerTest, MemoryThatIsUsedAgainWhileAnotherStreamUsesItIsFound) {
   void* const again = allocate(1000, stream);
   ASSERT_EQ(again, address);
   const std::string error = error_of([&] { use(again, stream); });
-  EXPECT_NE(error.find("test_nothing was called with memory that was freed while stream " +
-                       std::to_string(other->id()) + " of openreg:0 still used it"),
-            std::string::npos)
-      << error;
-  EXPECT_NE(error.find("the owner"), std::string::npos) << error;
-  EXPECT_NE(error.find("the end"), std::string::npos) << error;
+  EXPECT_PRED2(contains, error,
+               "test_nothing was called with memory that was freed while stream " +
+                   std::to_string(other->id()) + " of openreg:0 still used it");
+  EXPECT_PRED2(contains, error, "the owner");
+  EXPECT_PRED2(contains, error, "the end");
   wait_stream(stream, *other);
   EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
   free(again);
@@ -290,7 +287,7 @@ TEST_F(DebuggerTest, UsesAreHandedDownToEachPartOfTheMemory) {
   ASSERT_EQ(third, first);
   for (void* const part : {second, third}) {
     const std::string error = error_of([&] { use(part, stream); });
-    EXPECT_NE(error.find("4000 bytes on openreg:0"), std::string::npos) << error;
+    EXPECT_PRED2(contains, error, "4000 bytes on openreg:0");
   }
   wait_stream(stream, *other);
   for (void* const part : {second, third}) {
@@ -342,8 +339,8 @@ TEST_F(DebuggerTest, AHostThatUsesTheMemoryAgainHasToHaveWaited) {
   const MemoryUse memory{.storage = again, .storage_bytes = 1, .footprint = {again, 1}};
   const auto access = [&] { Debugger::get()->host_access("host_copy", memory); };
   stream.synchronize();
-  EXPECT_NE(error_of(access).find("host_copy was called with memory that was freed while stream"),
-            std::string::npos);
+  EXPECT_PRED2(contains, error_of(access),
+               "host_copy was called with memory that was freed while stream");
   other->synchronize();
   EXPECT_EQ(error_of(access), "nothing");
   free(again);
@@ -421,8 +418,7 @@ TEST_F(DebuggerTest, AWriteBehindTheEndIsFoundAlthoughAnotherStreamUsesTheMemory
   wait_stream(*other, stream);
   use(address, *other);
   free(address);
-  EXPECT_NE(failure(stream).find("memory past the end of a block was written: 101 bytes"),
-            std::string::npos);
+  EXPECT_PRED2(contains, failure(stream), "memory past the end of a block was written: 101 bytes");
 }
 
 // Random programs on several streams, with clocks of their own: a use is refused if and only if the
@@ -538,8 +534,7 @@ TEST_F(DebuggerTest, ARunOfAGraphIsAUse) {
   };
   run(*other);
   free(address);
-  EXPECT_NE(error_of([&] { run(*other); }).find("has been freed since it was captured"),
-            std::string::npos);
+  EXPECT_PRED2(contains, error_of([&] { run(*other); }), "has been freed since it was captured");
   void* const again = allocate(1000, stream);
   ASSERT_EQ(again, address);
   EXPECT_NE(error_of([&] { use(again, stream); }), "nothing");
@@ -566,7 +561,7 @@ TEST_F(DebuggerTest, ARunOfAGraphThatUsesMemoryAgainHasToHaveWaited) {
     Launch launch{.stream = stream, .name = "graph", .graph = id};
     checks::enqueue_checked(launch, [&] { exec->enqueue(stream); });
   };
-  EXPECT_NE(error_of(run).find("still used it"), std::string::npos);
+  EXPECT_PRED2(contains, error_of(run), "still used it");
   wait_stream(stream, *other);
   EXPECT_EQ(error_of(run), "nothing");
   stream.synchronize();
@@ -604,7 +599,7 @@ TEST_F(DebuggerTest, TheFailureOfAStreamThatUsedTheMemoryStaysWithThatStream) {
   other->drain();
   free(address);
   EXPECT_EQ(failure(stream), "nothing");
-  EXPECT_NE(failure(*other).find("on purpose"), std::string::npos);
+  EXPECT_PRED2(contains, failure(*other), "on purpose");
 }
 
 TEST_F(DebuggerTest, AFreeOnAnotherStreamDoesNotSpoilACapture) {
@@ -699,7 +694,7 @@ TEST_F(DebuggerTest, AFreeNeitherWaitsForRoomNorIsInterrupted) {
     EXPECT_EQ(error_of([&] { free(recorded); }), "nothing");
     work.signal();
   }
-  EXPECT_NE(failure(stream).find("memory past the end of a block was written"), std::string::npos);
+  EXPECT_PRED2(contains, failure(stream), "memory past the end of a block was written");
   other->synchronize();
   void* const again = allocate(1000, stream);
   EXPECT_EQ(again, address);
@@ -717,20 +712,17 @@ TEST_F(DebuggerTest, ABlockMayBeFreedAfterItsStreamWasDestroyed) {
   destroy_stream(destroyed);
   EXPECT_EQ(error_of([&] { free(address); }), "nothing");
   EXPECT_EQ(error_of([&] { free(recorded); }), "nothing");
-  EXPECT_EQ(error_of([&] { free(recorded); }).find("openreg: invalid device pointer"), 0U);
+  EXPECT_PRED2(begins_with, error_of([&] { free(recorded); }), "openreg: invalid device pointer");
   blocker.open();
-  EXPECT_NE(failure(destroyed).find("memory past the end of a block was written"),
-            std::string::npos);
+  EXPECT_PRED2(contains, failure(destroyed), "memory past the end of a block was written");
 }
 
 TEST_F(DebuggerTest, ACommandWithFreedMemoryIsRefused) {
   void* const address = allocate(1000, stream, "the owner");
   free(address, "the end");
   const std::string error = error_of([&] { use(address, stream); });
-  EXPECT_NE(error.find("test_nothing was called with memory that has been freed"),
-            std::string::npos)
-      << error;
-  EXPECT_NE(error.find("the end"), std::string::npos) << error;
+  EXPECT_PRED2(contains, error, "test_nothing was called with memory that has been freed");
+  EXPECT_PRED2(contains, error, "the end");
   EXPECT_EQ(failure(stream), "nothing");
 }
 
@@ -740,7 +732,7 @@ TEST_F(DebuggerTest, WhatAPoisonedStreamSkippedIsNoError) {
   enqueue(stream, [] { throw std::runtime_error("on purpose"); });
   void* const after = allocate(1000, stream);
   free(before);
-  EXPECT_NE(failure(stream).find("test_function"), std::string::npos);
+  EXPECT_PRED2(contains, failure(stream), "test_function");
   EXPECT_EQ(error_of([] { Debugger::get()->host_waited(0); }), "nothing");
   free(after);
   free(allocate(1000, stream));
@@ -789,10 +781,8 @@ TEST_F(DebuggerTest, AWriteToFreedMemoryInFrontOfASegmentIsFound) {
   void* const again = allocate(5 * kMiB / 4, *found->stream);
   EXPECT_EQ(again, found->begin);
   const std::string error = failure(*found->stream);
-  EXPECT_NE(error.find("use after free: freed memory was written: 8388608 bytes"),
-            std::string::npos)
-      << error;
-  EXPECT_NE(error.find("the first owner"), std::string::npos) << error;
+  EXPECT_PRED2(contains, error, "use after free: freed memory was written: 8388608 bytes");
+  EXPECT_PRED2(contains, error, "the first owner");
   free(again);
   for (const auto& hole : holes) {
     free(hole->before);
@@ -804,9 +794,9 @@ TEST_F(DebuggerTest, AWriteToFreedMemoryInFrontOfASegmentIsFound) {
 TEST_F(DebuggerTest, FreeingTwiceAndForeignPointersAreRefused) {
   void* const address = allocate(1000, stream);
   free(address);
-  EXPECT_NE(error_of([&] { free(address); }).find("invalid device pointer"), std::string::npos);
+  EXPECT_PRED2(contains, error_of([&] { free(address); }), "invalid device pointer");
   int foreign = 0;
-  EXPECT_NE(error_of([&] { free(&foreign); }).find("invalid device pointer"), std::string::npos);
+  EXPECT_PRED2(contains, error_of([&] { free(&foreign); }), "invalid device pointer");
   EXPECT_EQ(failure(stream), "nothing");
 }
 
@@ -816,10 +806,10 @@ TEST_F(DebuggerTest, BlocksThatAreHeldAreLeaksUnlessForgotten) {
   void* const known = allocate(456, stream, "who may keep it");
   Debugger::get()->abandoned(known);
   const std::string leaks = Debugger::get()->describe_leaks();
-  EXPECT_NE(leaks.find("1 block of device memory was not freed"), std::string::npos) << leaks;
-  EXPECT_NE(leaks.find("123 bytes"), std::string::npos) << leaks;
-  EXPECT_NE(leaks.find("who kept it"), std::string::npos) << leaks;
-  EXPECT_EQ(leaks.find("456 bytes"), std::string::npos) << leaks;
+  EXPECT_PRED2(contains, leaks, "1 block of device memory was not freed");
+  EXPECT_PRED2(contains, leaks, "123 bytes");
+  EXPECT_PRED2(contains, leaks, "who kept it");
+  EXPECT_FALSE(contains(leaks, "456 bytes")) << leaks;
   free(kept);
   EXPECT_EQ(Debugger::get()->describe_leaks(), "");
   heap.free(static_cast<std::byte*>(known) - kBlockBytes);

@@ -13,6 +13,7 @@
 namespace openreg::memory {
 namespace {
 
+using openreg::testing::contains;
 using testing::behind;
 using testing::describe;
 using testing::error_of;
@@ -39,8 +40,7 @@ class HeapCheckpointsTest : public HeapTest {
   }
   void expect_refused(const Checkpoint& checkpoint, const char* reason) {
     const auto before = describe(statistics());
-    EXPECT_NE(error_of([&] { heap.restore_checkpoint(checkpoint); }).find(reason),
-              std::string::npos);
+    EXPECT_PRED2(contains, error_of([&] { heap.restore_checkpoint(checkpoint); }), reason);
     EXPECT_EQ(describe(statistics()), before);
   }
 

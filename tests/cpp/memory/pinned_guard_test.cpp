@@ -34,6 +34,7 @@ namespace openreg::memory {
 namespace {
 
 using openreg::testing::Blocker;
+using openreg::testing::contains;
 using openreg::testing::enqueue;
 using openreg::testing::OwnStream;
 using Reaction = PinnedGuard::Reaction;
@@ -121,11 +122,10 @@ TEST_F(PinnedGuardTest, AReadBeforeTheWaitIsReportedAndTheProgramGoesOn) {
   copy_to(bytes, 100, 7);
   read(bytes + 12);
   EXPECT_EQ(reports, 1);
-  EXPECT_NE(last_report.find("openreg: the host read pinned memory before it waited for the copy "
-                             "that writes it (byte 12 of the block at 0x"),
-            std::string::npos)
-      << last_report;
-  EXPECT_NE(last_report.find("; aten::copy_ by train.py:12 in step); call "), std::string::npos);
+  EXPECT_PRED2(contains, last_report,
+               "openreg: the host read pinned memory before it waited for the copy "
+               "that writes it (byte 12 of the block at 0x");
+  EXPECT_PRED2(contains, last_report, "; aten::copy_ by train.py:12 in step); call ");
   read(bytes + 13);
   EXPECT_EQ(reports, 1);  // once for each copy
 }
@@ -143,9 +143,9 @@ TEST_F(PinnedGuardTest, AWriteToTheDestinationIsReported) {
   announce(Footprint(data.get(), 100), kCopyWrites);
   write(data.get(), 1);
   EXPECT_EQ(reports, 1);
-  EXPECT_NE(last_report.find("the host wrote to pinned memory before it waited for the copy that "
-                             "writes it"),
-            std::string::npos);
+  EXPECT_PRED2(contains, last_report,
+               "the host wrote to pinned memory before it waited for the copy that "
+               "writes it");
 }
 
 TEST_F(PinnedGuardTest, TheSourceOfACopyMayBeReadButNotWritten) {
@@ -157,9 +157,9 @@ TEST_F(PinnedGuardTest, TheSourceOfACopyMayBeReadButNotWritten) {
   EXPECT_EQ(reports, 0);
   write(bytes, 6);
   EXPECT_EQ(reports, 1);
-  EXPECT_NE(last_report.find("the host wrote to pinned memory before it waited for the copy that "
-                             "reads it"),
-            std::string::npos);
+  EXPECT_PRED2(contains, last_report,
+               "the host wrote to pinned memory before it waited for the copy that "
+               "reads it");
   EXPECT_EQ(read(bytes), 6);
 }
 

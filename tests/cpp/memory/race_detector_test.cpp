@@ -27,6 +27,7 @@
 namespace openreg::memory {
 namespace {
 
+using openreg::testing::contains;
 using openreg::testing::enqueue_nothing;
 using openreg::testing::OwnStream;
 
@@ -88,7 +89,7 @@ class RaceDetectorTest : public ::testing::Test {
     return "";
   }
   static void expect_race(const std::string& report, const std::string& part = "unsynchronized") {
-    EXPECT_NE(report.find(part), std::string::npos) << report;
+    EXPECT_PRED2(contains, report, part);
   }
 
   OwnStream own_[3];

@@ -20,6 +20,7 @@ namespace openreg {
 namespace {
 
 using testing::append;
+using testing::begins_with;
 using testing::captured;
 using testing::enqueue_nothing;
 using testing::error_of;
@@ -27,10 +28,6 @@ using testing::Log;
 using testing::OwnStream;
 
 constexpr const char* kNotPermitted = "openreg: operation not permitted when stream is capturing (";
-
-bool begins_with(const std::string& text, const std::string& beginning) {
-  return text.rfind(beginning, 0) == 0;
-}
 
 /// Expects that `call` throws, that the end of the capture gives the reason, and that the stream
 /// stays usable.
@@ -42,7 +39,7 @@ void expect_invalidated(F&& call, const std::string& sentence,
   begin_capture(*stream, mode);
   append(*stream, log, 1);
   const auto error = error_of([&] { call(*stream); });
-  EXPECT_TRUE(begins_with(error, sentence)) << error;
+  EXPECT_PRED2(begins_with, error, sentence);
   EXPECT_EQ(error_of([&] { append(*stream, log, 2); }),
             "openreg: operation failed due to a previous error during capture: " + error);
   EXPECT_EQ(error_of([&] { end_capture(*stream); }),
@@ -129,8 +126,7 @@ TEST(Capture, AForkThatWasNotJoinedIsAnErrorAtTheEnd) {
       append(*side, log, 1);
     });
   });
-  EXPECT_TRUE(begins_with(error, "openreg: capturing stream has unjoined work (test_append on "))
-      << error;
+  EXPECT_PRED2(begins_with, error, "openreg: capturing stream has unjoined work (test_append on ");
   EXPECT_EQ(capture_of(*side), 0U);
   append(*side, log, 2);
   side->synchronize();
@@ -177,9 +173,8 @@ TEST(Capture, TwoCapturesDoNotMerge) {
       event.wait(*other);
     });
   });
-  EXPECT_TRUE(begins_with(
-      error, "openreg: operation would result in a merge of separate capture sequences ("))
-      << error;
+  EXPECT_PRED2(begins_with, error,
+               "openreg: operation would result in a merge of separate capture sequences (");
   end_capture(*other);
 }
 
@@ -225,8 +220,8 @@ TEST(Capture, ACapturedEventIsOfNoUseAfterTheCaptureUntilItIsRecordedAgain) {
   captured(*stream, [&] { event.record(*stream); });
   const std::string sentence =
       "openreg: operation not permitted on an event last recorded in a capturing stream (";
-  EXPECT_TRUE(begins_with(error_of([&] { event.wait(*other); }), sentence));
-  EXPECT_TRUE(begins_with(error_of([&] { event.query(); }), sentence));
+  EXPECT_PRED2(begins_with, error_of([&] { event.wait(*other); }), sentence);
+  EXPECT_PRED2(begins_with, error_of([&] { event.query(); }), sentence);
   event.record(*stream);
   event.wait(*other);
   other->synchronize();
@@ -258,9 +253,8 @@ TEST(Capture, UnsafeCallsOfOtherThreadsAreForbiddenOnlyIfItIsGlobal) {
   }
   begin_capture(*stream, CaptureMode::kGlobal);
   const auto error = ask();
-  EXPECT_TRUE(begins_with(
-      error, std::string(kNotPermitted) + "query of a stream in another thread, while stream "))
-      << error;
+  EXPECT_PRED2(begins_with, error,
+               std::string(kNotPermitted) + "query of a stream in another thread, while stream ");
   EXPECT_NE(error_of([&] { end_capture(*stream); }), "nothing");
   EXPECT_EQ(ask(), "nothing");
 }
@@ -270,9 +264,8 @@ TEST(Capture, EndsInTheThreadThatHasBegunItUnlessItIsRelaxed) {
   begin_capture(*stream, CaptureMode::kThreadLocal);
   std::string error;
   in_another_thread([&] { error = error_of([&] { end_capture(*stream); }); });
-  EXPECT_TRUE(begins_with(
-      error, "openreg: attempt to terminate a thread-local capture sequence from another thread"))
-      << error;
+  EXPECT_PRED2(begins_with, error,
+               "openreg: attempt to terminate a thread-local capture sequence from another thread");
   enqueue_nothing(*stream);
   EXPECT_EQ(end_capture(*stream).nodes.size(), 1U);
   begin_capture(*stream, CaptureMode::kRelaxed);
@@ -288,8 +281,8 @@ TEST(Capture, EndsOnlyOnTheStreamOnWhichItBegan) {
   forked.record(*stream);
   forked.wait(*side);
   for (auto* wrong : {&*side, &default_stream(0)}) {
-    EXPECT_TRUE(begins_with(error_of([&] { end_capture(*wrong); }),
-                            "openreg: no capture has begun on stream "));
+    EXPECT_PRED2(begins_with, error_of([&] { end_capture(*wrong); }),
+                 "openreg: no capture has begun on stream ");
   }
   end_capture(*stream);
 }
@@ -379,7 +372,8 @@ TEST(Capture, AbandonedCapturesOfAllThreadsAndModesEnd) {
     stream->synchronize();
   }
   EXPECT_EQ(log.take(), (std::vector<int>{3, 3, 3}));
-  EXPECT_TRUE(begins_with(error_of([&] { end_capture(*first); }), "openreg: no capture has begun"));
+  EXPECT_PRED2(begins_with, error_of([&] { end_capture(*first); }),
+               "openreg: no capture has begun");
 }
 
 TEST(Capture, EarlierCapturesThanTheAbandonedOnesGoOn) {

@@ -23,6 +23,7 @@ namespace openreg {
 namespace {
 
 using testing::Blocker;
+using testing::contains;
 using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::error_of;
@@ -48,7 +49,7 @@ class DeviceHealth : public ::testing::Test {
         call();
         ADD_FAILURE() << what << " did not throw";
       } catch (const DeviceError& error) {
-        EXPECT_NE(std::string(error.what()).find("index 7 is out of bounds"), std::string::npos)
+        EXPECT_PRED2(contains, std::string(error.what()), "index 7 is out of bounds")
             << what << ": " << error.what();
       } catch (const std::exception& error) {
         ADD_FAILURE() << what << " threw " << error.what();

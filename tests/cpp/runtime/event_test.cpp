@@ -19,6 +19,7 @@ namespace {
 
 using testing::Blocker;
 using testing::BusyEngines;
+using testing::contains;
 using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::error_of;
@@ -409,10 +410,8 @@ TEST(ExternalEvent, DestroyedBeforeItHappenedItFailsItsWaiters) {
     ExternalEvent external;
     external.wait(*stream);
   }
-  EXPECT_NE(error_of([&] {
-              stream->synchronize();
-            }).find("an external event was destroyed before it was signalled"),
-            std::string::npos);
+  EXPECT_PRED2(contains, error_of([&] { stream->synchronize(); }),
+               "an external event was destroyed before it was signalled");
 }
 
 }  // namespace

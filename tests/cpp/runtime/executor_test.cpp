@@ -51,6 +51,8 @@ namespace openreg {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::begins_with;
+using testing::contains;
 using testing::error_of;
 using testing::happens;
 using testing::OwnStream;
@@ -259,9 +261,7 @@ TEST_F(ExecutorTest, ErrorsOfKernelsComeBack) {
   auto& stream = default_stream(0);
   enqueue(stream, Action::kThrow);
   const auto error = error_of([&] { stream.synchronize(); });
-  EXPECT_NE(error.find("test_act failed on openreg:0, stream 0: index 7 is out of bounds"),
-            std::string::npos)
-      << error;
+  EXPECT_PRED2(contains, error, "test_act failed on openreg:0, stream 0: index 7 is out of bounds");
   EXPECT_EQ(health_of(0), Health::kHealthy);
   const Memory memory;
   enqueue(stream, Action::kAdd, memory.get(), 2);
@@ -309,7 +309,7 @@ TEST_F(ExecutorTest, AFailureInAGraphNamesItsNodeAndSkipsTheRest) {
   for (int run = 1; run <= 3; ++run) {
     exec->enqueue(*stream);
     const auto error = error_of([&] { stream->synchronize(); });
-    EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
+    EXPECT_PRED2(begins_with, error, "openreg: test_other failed on openreg:0");
     EXPECT_EQ(memory.value(), 3 * run);
   }
 }
@@ -324,8 +324,7 @@ TEST_F(ExecutorTest, ACrashInAGraphNamesItsNode) {
   const auto exec = GraphExec::make(std::move(graph));
   exec->enqueue(*stream);
   const auto error = error_of([&] { stream->synchronize(); });
-  EXPECT_NE(error.find("was killed by SIGABRT while running test_other"), std::string::npos)
-      << error;
+  EXPECT_PRED2(contains, error, "was killed by SIGABRT while running test_other");
   EXPECT_THROW(exec->enqueue(*stream), DeviceError);
 }
 
@@ -454,7 +453,7 @@ TEST_F(ExecutorTest, AFailureOfAQueuedCommandNamesItAndSkipsTheRest) {
           for (const int digit : {3, 4}) enqueue(*stream, Action::kAppend, memory.get(), digit);
         },
         [&] { error = error_of([&] { stream->synchronize(); }); });
-    EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
+    EXPECT_PRED2(begins_with, error, "openreg: test_other failed on openreg:0");
     EXPECT_EQ(memory.value(), 12);
     expect_requests(requests, 1U);
   }
@@ -473,9 +472,8 @@ TEST_F(ExecutorTest, ACrashOfAQueuedCommandNamesIt) {
       },
       [&] { error = error_of([&] { stream->synchronize(); }); });
   expect_requests(requests, 1U);
-  EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
-  EXPECT_NE(error.find("was killed by SIGABRT while running test_other"), std::string::npos)
-      << error;
+  EXPECT_PRED2(begins_with, error, "openreg: test_other failed on openreg:0");
+  EXPECT_PRED2(contains, error, "was killed by SIGABRT while running test_other");
   EXPECT_EQ(memory.value(), 12);
 }
 
@@ -566,9 +564,8 @@ TEST_F(ExecutorTest, KilledAmongQueuedCommandsFailsTheOneThatRuns) {
         send_to_process_of(0, SIGKILL);
         error = error_of([&] { stream->synchronize(); });
       });
-  EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
-  EXPECT_NE(error.find("was killed by SIGKILL while running test_other"), std::string::npos)
-      << error;
+  EXPECT_PRED2(begins_with, error, "openreg: test_other failed on openreg:0");
+  EXPECT_PRED2(contains, error, "was killed by SIGKILL while running test_other");
   EXPECT_EQ(memory.value(), 1);
 }
 
@@ -669,16 +666,15 @@ TEST_P(ACrash, TakesTheDeviceNotTheProgram) {
   enqueue(stream, GetParam().action);
   const auto error = error_of([&] { stream.synchronize(); });
   const std::string process = "its process " + std::to_string(before);
-  EXPECT_NE(error.find("the device is lost: " + process + " " + GetParam().reason +
-                       " while running test_act"),
-            std::string::npos)
-      << error;
+  EXPECT_PRED2(
+      contains, error,
+      "the device is lost: " + process + " " + GetParam().reason + " while running test_act");
 
   // Each later kernel is refused at the call; the memory and the other device are there.
   for (int i = 0; i < 2; ++i) {
     const auto refused = error_of([&] { enqueue(stream, Action::kAdd, memory.get(), 1); });
-    EXPECT_EQ(refused.find("openreg:0: the device is lost: " + process), 0U) << refused;
-    EXPECT_NE(refused.find("torch.openreg.reset_device(0)"), std::string::npos) << refused;
+    EXPECT_PRED2(begins_with, refused, "openreg:0: the device is lost: " + process);
+    EXPECT_PRED2(contains, refused, "torch.openreg.reset_device(0)");
   }
   EXPECT_NO_THROW(stream.synchronize());
   EXPECT_EQ(memory.value(), 7);
@@ -708,7 +704,7 @@ TEST_F(ExecutorTest, AWildWriteIsNoticed) {
   auto* const beyond = static_cast<std::byte*>(memory.get()) + 64 * AddressSpace::kGranularity;
   enqueue(stream, Action::kAdd, beyond, 1);
   const auto error = error_of([&] { stream.synchronize(); });
-  EXPECT_NE(error.find("was killed by SIGSEGV"), std::string::npos) << error;
+  EXPECT_PRED2(contains, error, "was killed by SIGSEGV");
 }
 
 TEST_F(ExecutorTest, KilledWhileIdleIsNoticedByTheNextKernel) {
@@ -717,7 +713,7 @@ TEST_F(ExecutorTest, KilledWhileIdleIsNoticedByTheNextKernel) {
   send_to_process_of(0, SIGKILL);
   ASSERT_TRUE(happens([] { return health_of(0) == Health::kStopped; }));
   const auto error = error_of([] { enqueue(default_stream(0), Action::kSleep); });
-  EXPECT_NE(error.find("was killed by SIGKILL. Each call"), std::string::npos) << error;
+  EXPECT_PRED2(contains, error, "was killed by SIGKILL. Each call");
 }
 
 TEST_F(ExecutorTest, KilledInACommandFailsIt) {
@@ -725,7 +721,7 @@ TEST_F(ExecutorTest, KilledInACommandFailsIt) {
   begin_to_sleep(stream);
   send_to_process_of(0, SIGKILL);
   const auto error = error_of([&] { stream.synchronize(); });
-  EXPECT_NE(error.find("was killed by SIGKILL while running test_act"), std::string::npos) << error;
+  EXPECT_PRED2(contains, error, "was killed by SIGKILL while running test_act");
 }
 
 TEST_F(ExecutorTest, CommandsOfOtherStreamsFailWithTheProcess) {
@@ -735,8 +731,7 @@ TEST_F(ExecutorTest, CommandsOfOtherStreamsFailWithTheProcess) {
   enqueue(*crashing, Action::kAbort);
   for (const auto* stream : {&crashing, &sleeping}) {
     const auto error = error_of([&] { (*stream)->synchronize(); });
-    EXPECT_NE(error.find("was killed by SIGABRT while running test_act"), std::string::npos)
-        << error;
+    EXPECT_PRED2(contains, error, "was killed by SIGABRT while running test_act");
   }
 }
 
@@ -763,8 +758,7 @@ TEST_F(ExecutorTest, AWaitForAStoppedProcessCanBeInterrupted) {
 
   const auto uncollected = reset_health(0);
   ASSERT_EQ(uncollected.size(), 1U);
-  EXPECT_NE(uncollected[0].find("the device is lost: it was reset"), std::string::npos)
-      << uncollected[0];
+  EXPECT_PRED2(contains, uncollected[0], "the device is lost: it was reset");
   enqueue(stream, Action::kAdd, memory.get(), 1);
   stream.synchronize();
   EXPECT_EQ(memory.value(), 4);
@@ -818,9 +812,9 @@ TEST_F(ExecutorTest, ACrashOnPurposeIsThatOfItsCommand) {
                         stream.enqueue(kernel, bytes);
                       });
   const auto error = error_of([&] { stream.synchronize(); });
-  EXPECT_EQ(error.find("openreg: test_act failed on openreg:0, stream 0: the device is lost: "), 0U)
-      << error;
-  EXPECT_NE(error.find("was killed by SIGSEGV while running test_act"), std::string::npos) << error;
+  EXPECT_PRED2(begins_with, error,
+               "openreg: test_act failed on openreg:0, stream 0: the device is lost: ");
+  EXPECT_PRED2(contains, error, "was killed by SIGSEGV while running test_act");
 }
 
 TEST_F(ExecutorTest, TheProgramHasNoChild) {
@@ -900,8 +894,7 @@ TEST_F(ExecutorTest, AFailedStartIsAnErrorOfTheCommand) {
     const testing::Limit no_files(RLIMIT_NOFILE, 3);
     enqueue(default_stream(0), Action::kAdd, memory.get(), 1);
     const auto error = error_of([] { default_stream(0).synchronize(); });
-    EXPECT_NE(error.find("cannot start the executor process of openreg:0"), std::string::npos)
-        << error;
+    EXPECT_PRED2(contains, error, "cannot start the executor process of openreg:0");
   }
   enqueue(default_stream(0), Action::kAdd, memory.get(), 1);
   synchronize_device(0);

@@ -21,6 +21,7 @@ namespace openreg {
 namespace {
 
 using testing::Blocker;
+using testing::contains;
 using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::error_of;
@@ -29,10 +30,6 @@ using testing::OwnStream;
 
 void submit_failure(Stream& stream, const char* sentence) {
   enqueue(stream, [sentence] { throw std::runtime_error(sentence); });
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(Failure, LaterCommandsAreSkippedAndTheErrorIsRaisedOnce) {
@@ -78,8 +75,8 @@ TEST(Failure, CarriesWhatFailedWhereAndWhy) {
 TEST(Failure, WhatIsNoStandardExceptionIsRaisedToo) {
   const OwnStream stream;
   enqueue(*stream, [] { throw 7; });
-  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }),
-                       ": an exception that is not a std::exception. "));
+  EXPECT_PRED2(contains, error_of([&] { stream->synchronize(); }),
+               ": an exception that is not a std::exception. ");
 }
 
 TEST(Failure, TheFirstOfAStreamIsKept) {
@@ -88,7 +85,7 @@ TEST(Failure, TheFirstOfAStreamIsKept) {
   submit_failure(*stream, "the first");
   external.wait(*stream);
   external.signal(std::make_exception_ptr(std::runtime_error("the second")));
-  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "the first"));
+  EXPECT_PRED2(contains, error_of([&] { stream->synchronize(); }), "the first");
   EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
 }
 
@@ -117,11 +114,11 @@ TEST(Failure, IsHandedOnByEventsAndRaisedByEachStream) {
   event.record(*first);
   event.wait(*second);
   enqueue(*second, [&] { skipped = false; });
-  EXPECT_TRUE(contains(error_of([&] { second->synchronize(); }),
-                       "failed on openreg:0, stream " + std::to_string(first->id()) + ": broken"));
+  EXPECT_PRED2(contains, error_of([&] { second->synchronize(); }),
+               "failed on openreg:0, stream " + std::to_string(first->id()) + ": broken");
   EXPECT_TRUE(skipped);
   EXPECT_EQ(error_of([&] { second->synchronize(); }), "nothing");
-  EXPECT_TRUE(contains(error_of([&] { first->synchronize(); }), "broken"));
+  EXPECT_PRED2(contains, error_of([&] { first->synchronize(); }), "broken");
   EXPECT_EQ(error_of([&] { first->synchronize(); }), "nothing");
 }
 
@@ -132,7 +129,7 @@ TEST(Failure, AnEventOfAPoisonedStreamHappensAndRaisesWhenItIsWaitedFor) {
   event.record(*stream);
   EXPECT_TRUE(happens([&] { return event.is_complete(); }));
   EXPECT_TRUE(happens([&] { return stream->idle(); }));
-  EXPECT_TRUE(contains(error_of([&] { event.synchronize(); }), "broken"));
+  EXPECT_PRED2(contains, error_of([&] { event.synchronize(); }), "broken");
   EXPECT_EQ(error_of([&] { event.synchronize(); }), "nothing");
   EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
 }
@@ -143,8 +140,8 @@ TEST(Failure, IsRaisedByWhoPollsTheStream) {
   submit_failure(*stream, "broken");
   EXPECT_FALSE(stream->query());
   blocker.open();
-  EXPECT_TRUE(
-      contains(error_of([&] { EXPECT_TRUE(happens([&] { return stream->query(); })); }), "broken"));
+  EXPECT_PRED2(contains, error_of([&] { EXPECT_TRUE(happens([&] { return stream->query(); })); }),
+               "broken");
   EXPECT_TRUE(stream->query());
   EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
 }
@@ -157,8 +154,8 @@ TEST(Failure, IsRaisedByWhoPollsAnEventBehindIt) {
   submit_failure(*stream, "broken");
   behind.record(*stream);
   EXPECT_TRUE(happens([&] { return before.query(); }));
-  EXPECT_TRUE(
-      contains(error_of([&] { EXPECT_TRUE(happens([&] { return behind.query(); })); }), "broken"));
+  EXPECT_PRED2(contains, error_of([&] { EXPECT_TRUE(happens([&] { return behind.query(); })); }),
+               "broken");
   EXPECT_TRUE(behind.query());
   EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
 }
@@ -171,7 +168,7 @@ TEST(Failure, IsRaisedByWhoAsksForTheTimeOfAnEventBehindIt) {
   submit_failure(*stream, "broken");
   end.record(*stream);
   ASSERT_TRUE(happens([&] { return end.is_complete(); }));
-  EXPECT_TRUE(contains(error_of([&] { Event::elapsed_ms(begin, end); }), "broken"));
+  EXPECT_PRED2(contains, error_of([&] { Event::elapsed_ms(begin, end); }), "broken");
   EXPECT_EQ(error_of([&] { Event::elapsed_ms(begin, end); }), "nothing");
 }
 
@@ -181,7 +178,7 @@ TEST(Failure, StaysForItsOwnerWhereSomebodyElseDrains) {
   stream->drain();
   EXPECT_TRUE(stream->idle());
   drain_device(0);
-  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "mine"));
+  EXPECT_PRED2(contains, error_of([&] { stream->synchronize(); }), "mine");
 }
 
 TEST(Failure, AnEventRaisesWhatFailedBeforeItOnly) {
@@ -191,7 +188,7 @@ TEST(Failure, AnEventRaisesWhatFailedBeforeItOnly) {
   submit_failure(*stream, "after the event");
   ASSERT_TRUE(happens([&] { return stream->idle(); }));
   EXPECT_EQ(error_of([&] { event.synchronize(); }), "nothing");
-  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "after the event"));
+  EXPECT_PRED2(contains, error_of([&] { stream->synchronize(); }), "after the event");
 }
 
 TEST(Failure, AWaitOfAPoisonedStreamStillWaits) {
@@ -204,7 +201,7 @@ TEST(Failure, AWaitOfAPoisonedStreamStillWaits) {
   const auto parks = counters::parks.value();
   EXPECT_FALSE(after.query());
   external.signal();
-  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "broken"));
+  EXPECT_PRED2(contains, error_of([&] { stream->synchronize(); }), "broken");
   EXPECT_TRUE(after.query());
   EXPECT_GE(counters::parks.value(), parks);
 }
@@ -222,12 +219,12 @@ TEST(Failure, DeviceSynchronizeRaisesTheOldestAndLeavesTheOthers) {
   fail(*first, "a later one");
   fail(*third, "the last one");
   submit_failure(*elsewhere, "another device's");
-  EXPECT_TRUE(contains(error_of([] { synchronize_device(0); }), "the oldest"));
+  EXPECT_PRED2(contains, error_of([] { synchronize_device(0); }), "the oldest");
   EXPECT_EQ(error_of([&] { second->synchronize(); }), "nothing");
-  EXPECT_TRUE(contains(error_of([] { synchronize_device(0); }), "a later one"));
-  EXPECT_TRUE(contains(error_of([&] { third->synchronize(); }), "the last one"));
+  EXPECT_PRED2(contains, error_of([] { synchronize_device(0); }), "a later one");
+  EXPECT_PRED2(contains, error_of([&] { third->synchronize(); }), "the last one");
   EXPECT_EQ(error_of([] { synchronize_device(0); }), "nothing");
-  EXPECT_TRUE(contains(error_of([] { synchronize_device(1); }), "another device's"));
+  EXPECT_PRED2(contains, error_of([] { synchronize_device(1); }), "another device's");
 }
 
 TEST(Failure, OfADestroyedStreamIsTheDevicesAndNotTheNextUsers) {
@@ -244,7 +241,7 @@ TEST(Failure, OfADestroyedStreamIsTheDevicesAndNotTheNextUsers) {
   enqueue(stream, [&] { ran = true; });
   EXPECT_EQ(error_of([&] { stream.synchronize(); }), "nothing");
   EXPECT_TRUE(ran);
-  EXPECT_TRUE(contains(error_of([] { synchronize_device(0); }), "of the last user"));
+  EXPECT_PRED2(contains, error_of([] { synchronize_device(0); }), "of the last user");
   for (Stream* const used : streams) destroy_stream(*used);
 }
 
@@ -252,7 +249,7 @@ TEST(Failure, WaitingForRoomDoesNotRaiseIt) {
   const OwnStream stream;
   submit_failure(*stream, "broken");
   for (int i = 0; i < 5000; ++i) enqueue_nothing(*stream);
-  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "broken"));
+  EXPECT_PRED2(contains, error_of([&] { stream->synchronize(); }), "broken");
 }
 
 void call(Stream& stream, testing::Function function) {
@@ -277,7 +274,7 @@ TEST(Failure, OfAnEarlierCommandIsRaisedByACallThatItMadeTheStreamSkip) {
   const OwnStream stream;
   bool ran = false;
   submit_failure(*stream, "earlier");
-  EXPECT_TRUE(contains(error_of([&] { call(*stream, [&ran] { ran = true; }); }), "earlier"));
+  EXPECT_PRED2(contains, error_of([&] { call(*stream, [&ran] { ran = true; }); }), "earlier");
   EXPECT_FALSE(ran);
   call(*stream, [&ran] { ran = true; });
   EXPECT_TRUE(ran);
@@ -311,7 +308,7 @@ TEST(Failure, HandedOnWithinADeviceIsRaisedByItOnce) {
   submit_failure(*first, "broken");
   event.record(*first);
   event.wait(*second);
-  EXPECT_TRUE(contains(error_of([] { synchronize_device(0); }), "broken"));
+  EXPECT_PRED2(contains, error_of([] { synchronize_device(0); }), "broken");
   EXPECT_EQ(error_of([] { synchronize_device(0); }), "nothing");
 }
 
@@ -341,7 +338,7 @@ TEST(Failure, OfACommandWhoseCallerWasInterruptedIsTheStreams) {
   before.wait(*stream);
   EXPECT_THROW(call_failure(*stream, "abandoned"), Interrupted);
   before.signal();
-  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "abandoned"));
+  EXPECT_PRED2(contains, error_of([&] { stream->synchronize(); }), "abandoned");
 }
 
 TEST(Failure, ThatCanNoLongerBeCollectedIsPrinted) {
@@ -351,7 +348,7 @@ TEST(Failure, ThatCanNoLongerBeCollectedIsPrinted) {
   external.wait(*stream);
   ::testing::internal::CaptureStderr();
   external.signal(std::make_exception_ptr(std::runtime_error("the second")));
-  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "the first"));
+  EXPECT_PRED2(contains, error_of([&] { stream->synchronize(); }), "the first");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "openreg: external event failed on openreg:0, stream " + std::to_string(stream->id()) +
                 ": the second; no later call collected this error\n");

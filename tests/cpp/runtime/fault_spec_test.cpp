@@ -6,10 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "../text.h"
 #include "base/error.h"
 
 namespace openreg {
 namespace {
+
+using testing::contains;
 
 using namespace std::chrono_literals;
 
@@ -20,10 +23,6 @@ std::string error_of(const std::string& text) {
     return error.what();
   }
   return "no error";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(FaultSpec, AnOrdinalIsTheOneThatFails) {
@@ -104,34 +103,34 @@ TEST(FaultSpec, ErrorsSayWhatIsExpected) {
   EXPECT_EQ(error_of("oom@launch"),
             "openreg: invalid fault: no such place for \"oom\" (got \"launch\", expected "
             "allocation or pin)");
-  EXPECT_TRUE(contains(error_of("hang@mm"), "or an operator's name such as aten::mm"));
-  EXPECT_TRUE(contains(error_of("error@aten::mm:0"), "expected a number from 1, or *"));
-  EXPECT_TRUE(contains(error_of("error@launch:"), "got \"\", expected a number from 1, or *"));
-  EXPECT_TRUE(contains(error_of("error@launch:-1"), "got \"-1\""));
-  EXPECT_TRUE(contains(error_of("slow@copy"), "slow@PLACE=TIME"));
-  EXPECT_TRUE(contains(error_of("slow@copy=2"), "a number with ns, us, ms or s"));
-  EXPECT_TRUE(contains(error_of("slow@copy=-2ms"), "malformed time"));
-  EXPECT_TRUE(contains(error_of("slow@copy=1e300s"), "malformed time"));
-  EXPECT_TRUE(contains(error_of("error@copy=2ms"), "a time is for \"slow\" only"));
-  EXPECT_TRUE(contains(error_of("error@launch,probability=0"), "above 0, at most 1"));
-  EXPECT_TRUE(contains(error_of("error@launch,probability=nan"), "above 0, at most 1"));
-  EXPECT_TRUE(contains(error_of("oom@allocation,match=a"), "unsupported option"));
-  EXPECT_TRUE(contains(error_of("oom@allocation,match=a"),
-                       "device, times, probability, seed, rank or restart"));
-  EXPECT_TRUE(contains(error_of("error@launch,match="), "empty pattern"));
-  EXPECT_TRUE(contains(error_of("error@launch,seed=x"), "a number below 2^64"));
-  EXPECT_TRUE(contains(error_of("error@launch,times=0"), "a number from 1"));
-  EXPECT_TRUE(contains(error_of("exit@collective,rank=-1"), "a number from 0"));
-  EXPECT_TRUE(contains(error_of("oom@allocation,restart=one"), "malformed restart"));
-  EXPECT_TRUE(contains(error_of("error@launch,times=1,times=2"), "repeated option"));
+  EXPECT_PRED2(contains, error_of("hang@mm"), "or an operator's name such as aten::mm");
+  EXPECT_PRED2(contains, error_of("error@aten::mm:0"), "expected a number from 1, or *");
+  EXPECT_PRED2(contains, error_of("error@launch:"), "got \"\", expected a number from 1, or *");
+  EXPECT_PRED2(contains, error_of("error@launch:-1"), "got \"-1\"");
+  EXPECT_PRED2(contains, error_of("slow@copy"), "slow@PLACE=TIME");
+  EXPECT_PRED2(contains, error_of("slow@copy=2"), "a number with ns, us, ms or s");
+  EXPECT_PRED2(contains, error_of("slow@copy=-2ms"), "malformed time");
+  EXPECT_PRED2(contains, error_of("slow@copy=1e300s"), "malformed time");
+  EXPECT_PRED2(contains, error_of("error@copy=2ms"), "a time is for \"slow\" only");
+  EXPECT_PRED2(contains, error_of("error@launch,probability=0"), "above 0, at most 1");
+  EXPECT_PRED2(contains, error_of("error@launch,probability=nan"), "above 0, at most 1");
+  EXPECT_PRED2(contains, error_of("oom@allocation,match=a"), "unsupported option");
+  EXPECT_PRED2(contains, error_of("oom@allocation,match=a"),
+               "device, times, probability, seed, rank or restart");
+  EXPECT_PRED2(contains, error_of("error@launch,match="), "empty pattern");
+  EXPECT_PRED2(contains, error_of("error@launch,seed=x"), "a number below 2^64");
+  EXPECT_PRED2(contains, error_of("error@launch,times=0"), "a number from 1");
+  EXPECT_PRED2(contains, error_of("exit@collective,rank=-1"), "a number from 0");
+  EXPECT_PRED2(contains, error_of("oom@allocation,restart=one"), "malformed restart");
+  EXPECT_PRED2(contains, error_of("error@launch,times=1,times=2"), "repeated option");
 }
 
 TEST(FaultSpec, WhatCanNeverOccurIsRefused) {
   for (const auto* const place : {"aten::mm:2:3", "aten::", "::", "::mm", "a b::mm", "aten::m m"})
-    EXPECT_TRUE(contains(error_of(std::string("error@") + place), "no such place for \"error\""))
+    EXPECT_PRED2(contains, error_of(std::string("error@") + place), "no such place for \"error\"")
         << place;
-  EXPECT_TRUE(contains(error_of("oom@pin,device=0"), "unsupported option"));
-  EXPECT_TRUE(contains(error_of("error@compile,device=0"), "unsupported option"));
+  EXPECT_PRED2(contains, error_of("oom@pin,device=0"), "unsupported option");
+  EXPECT_PRED2(contains, error_of("error@compile,device=0"), "unsupported option");
 }
 
 TEST(FaultSpec, AProbabilityHasNoLimitEvenIfItIsOne) {

@@ -22,6 +22,7 @@ namespace openreg {
 namespace {
 
 using testing::append;
+using testing::begins_with;
 using testing::Blocker;
 using testing::call;
 using testing::captured;
@@ -214,11 +215,9 @@ TEST(GraphExec, ANodeThatFailsEndsTheRunAndFailsTheStreamOnce) {
   }));
   exec->enqueue(*stream);
   const auto error = error_of([&] { stream->synchronize(); });
-  EXPECT_EQ(error.rfind("openreg: test_call failed on openreg:0, stream " +
-                            std::to_string(stream->id()) + ": no",
-                        0),
-            0U)
-      << error;
+  EXPECT_PRED2(
+      begins_with, error,
+      "openreg: test_call failed on openreg:0, stream " + std::to_string(stream->id()) + ": no");
   EXPECT_EQ(log.take(), std::vector<int>{0});
   fails = false;
   exec->enqueue(*stream);

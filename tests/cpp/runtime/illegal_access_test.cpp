@@ -20,6 +20,7 @@
 namespace openreg {
 namespace {
 
+using testing::contains;
 using testing::enqueue;
 
 constexpr std::size_t kPiece = AddressSpace::kGranularity;
@@ -56,10 +57,9 @@ TEST_F(IllegalAccessTest, AReadGivesZeroAndFailsTheStreamOnce) {
   enqueue(stream_, [&] { value = memory[100]; });
   enqueue(stream_, [&] { later = true; });
   const auto error = error_of(stream_);
-  EXPECT_NE(error.find("test_function failed on openreg:0, stream 0: an illegal memory access was "
-                       "encountered: the memory at 0x"),
-            std::string::npos)
-      << error;
+  EXPECT_PRED2(contains, error,
+               "test_function failed on openreg:0, stream 0: an illegal memory access was "
+               "encountered: the memory at 0x");
   EXPECT_EQ(value, 0);
   EXPECT_FALSE(later);
   enqueue(stream_, [&] { later = true; });
@@ -96,15 +96,15 @@ TEST_F(IllegalAccessTest, TheAddressIsThatOfTheWindow) {
   std::snprintf(text, sizeof text, "%p",
                 AddressSpace::get().window(const_cast<char*>(memory) + 4242));
   enqueue(stream_, [&] { static_cast<void>(memory[4242]); });
-  EXPECT_NE(error_of(stream_).find(std::string("at ") + text + " of openreg:0"), std::string::npos);
+  EXPECT_PRED2(contains, error_of(stream_), std::string("at ") + text + " of openreg:0");
 }
 
 TEST_F(IllegalAccessTest, AThreadThatHelpsACommandFailsThatCommand) {
   auto* const memory = unmapped();
   enqueue(stream_, [&] { std::thread([&] { static_cast<void>(memory[0]); }).join(); });
   const auto error = error_of(stream_);
-  EXPECT_NE(error.find("illegal memory access"), std::string::npos);
-  EXPECT_EQ(error.find("another command"), std::string::npos);
+  EXPECT_PRED2(contains, error, "illegal memory access");
+  EXPECT_FALSE(contains(error, "another command"));
 }
 
 TEST_F(IllegalAccessTest, AnExceptionThatItCausedIsNotTheError) {
@@ -112,7 +112,7 @@ TEST_F(IllegalAccessTest, AnExceptionThatItCausedIsNotTheError) {
   enqueue(stream_, [&] {
     if (memory[0] == 0) throw std::runtime_error("an index is out of range");
   });
-  EXPECT_NE(error_of(stream_).find("illegal memory access"), std::string::npos);
+  EXPECT_PRED2(contains, error_of(stream_), "illegal memory access");
 }
 
 TEST_F(IllegalAccessTest, MemoryThatIsMappedInTheMeantimeIsNotTouched) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "../text.h"
 #include "base/counters.h"
 #include "base/settings.h"
 #include "runtime/command.h"

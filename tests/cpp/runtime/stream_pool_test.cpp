@@ -15,6 +15,7 @@ namespace {
 
 using testing::Blocker;
 using testing::blocking_kernel;
+using testing::contains;
 using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::happens;
@@ -53,7 +54,7 @@ TEST(StreamPool, ShowsADebuggerWhatEachStreamRunsAndWaitsFor) {
                name(*running) + ", test_nothing, test_nothing, test_nothing\n",
            name(*outer) + ": parked, 0 of 1 commands completed; next: wait for \"a collective\"\n",
        }) {
-    EXPECT_NE(dump.find(line), std::string::npos) << line << "is not in\n" << dump;
+    EXPECT_PRED2(contains, dump, line) << line << "is not in\n" << dump;
   }
   blocker.open();
   outside.signal();

@@ -20,6 +20,7 @@ namespace {
 
 using testing::Blocker;
 using testing::BusyEngines;
+using testing::contains;
 using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::error_of;
@@ -29,9 +30,8 @@ using testing::OwnStream;
 using testing::SleepWatch;
 
 bool raises_self_wait(Stream& stream) {
-  return error_of([&] {
-           stream.synchronize();
-         }).find(": a command must not wait for its own stream") != std::string::npos;
+  return contains(error_of([&] { stream.synchronize(); }),
+                  ": a command must not wait for its own stream");
 }
 
 struct Counts {
@@ -300,11 +300,10 @@ TEST(Wait, AnErrorOfANestedWaitFailsTheCommandThatWaits) {
     inner->synchronize();
   });
   const auto error = error_of([&] { outer->synchronize(); });
-  EXPECT_NE(error.find("stream " + std::to_string(outer->id()) +
-                       ": test_function failed on openreg:0, stream " +
-                       std::to_string(inner->id()) + ": deep"),
-            std::string::npos)
-      << error;
+  EXPECT_PRED2(contains, error,
+               "stream " + std::to_string(outer->id()) +
+                   ": test_function failed on openreg:0, stream " + std::to_string(inner->id()) +
+                   ": deep");
   EXPECT_EQ(error_of([&] { inner->synchronize(); }), "nothing");
 }
 

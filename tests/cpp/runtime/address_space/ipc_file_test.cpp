@@ -15,11 +15,14 @@
 #include <thread>
 #include <utility>
 
+#include "../../text.h"
 #include "../limit.h"
 #include "base/error.h"
 
 namespace openreg {
 namespace {
+
+using testing::contains;
 
 constexpr std::size_t kBytes = std::size_t{8} << 20;
 constexpr std::size_t kBlock = 3 * IpcFile::kBlockBytes;
@@ -228,22 +231,22 @@ TEST(IpcFile, AProcessThatIsGoneIsAClearError) {
     const IpcFile file(kBytes);
     name = file.name();
   }
-  EXPECT_NE(error_of([&] { IpcFile{name}; }).find("must not exit before the tensor is received"),
-            std::string::npos)
+  EXPECT_PRED2(contains, error_of([&] { IpcFile{name}; }),
+               "must not exit before the tensor is received")
       << "the descriptor is closed";
   const IpcFile other(kBytes);
   ASSERT_EQ(other.descriptor(), name.descriptor);
-  EXPECT_NE(error_of([&] { IpcFile{name}; }).find("No such process"), std::string::npos)
+  EXPECT_PRED2(contains, error_of([&] { IpcFile{name}; }), "No such process")
       << "another file is there now";
 }
 
 TEST(IpcFile, ADescriptorThatIsNoFileIsNotOpened) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  EXPECT_NE(error_of([&] {
-              IpcFile{IpcFileName{getpid(), ends[0], 1, kBytes}};
-            }).find("cannot open device memory of process"),
-            std::string::npos);
+  EXPECT_PRED2(contains, error_of([&] {
+                 IpcFile{IpcFileName{getpid(), ends[0], 1, kBytes}};
+               }),
+               "cannot open device memory of process");
   for (const int end : ends) close(end);
 }
 
@@ -254,10 +257,9 @@ TEST(IpcFile, NoMoreDescriptorsIsAClearErrorAndLeavesNothing) {
     const testing::Limit none(RLIMIT_NOFILE, 0);
     const IpcFile file(kBytes);
   });
-  EXPECT_NE(error.find("cannot open a file to share device memory with other processes: "
-                       "Too many open files; raise `ulimit -n`"),
-            std::string::npos)
-      << error;
+  EXPECT_PRED2(contains, error,
+               "cannot open a file to share device memory with other processes: "
+               "Too many open files; raise `ulimit -n`");
 }
 
 TEST(IpcFile, NoFileSizeIsAClearErrorAndLeavesNoDescriptor) {
@@ -267,7 +269,7 @@ TEST(IpcFile, NoFileSizeIsAClearErrorAndLeavesNoDescriptor) {
     const testing::Limit small(RLIMIT_FSIZE, 4096);
     const IpcFile file(kBytes);
   });
-  EXPECT_NE(error.find("File too large"), std::string::npos) << error;
+  EXPECT_PRED2(contains, error, "File too large");
   const int after = dup(0);
   close(after);
   EXPECT_EQ(after, next);

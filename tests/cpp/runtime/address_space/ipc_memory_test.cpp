@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "../../not_emulated.h"
+#include "../../text.h"
 #include "../limit.h"
 #include "address_space/address_space.h"
 #include "address_space/fault_message.h"
@@ -24,6 +25,8 @@
 
 namespace openreg {
 namespace {
+
+using testing::contains;
 
 constexpr std::size_t kPiece = AddressSpace::kGranularity;
 
@@ -190,9 +193,7 @@ TEST(IpcMemory, MemoryThatTheSystemRefusesIsAnErrorAndStaysUsable) {
   } catch (const Error& refused) {
     error = refused.what();
   }
-  EXPECT_NE(error.find("cannot share device memory with other processes: File too large"),
-            std::string::npos)
-      << error;
+  EXPECT_PRED2(contains, error, "cannot share device memory with other processes: File too large");
   EXPECT_EQ(std::ranges::count(memory.words(), 8), memory.words().size());
   memory.words().back() = 9;
   auto& file = AddressSpace::get().share(memory.begin, memory.bytes);
