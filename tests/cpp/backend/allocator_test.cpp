@@ -21,8 +21,7 @@ namespace openreg::backend {
 namespace {
 
 using c10::CachingDeviceAllocator::DeviceStats;
-using testing::Blocker;
-using testing::enqueue;
+using namespace testing;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);

@@ -21,8 +21,7 @@
 namespace openreg::backend {
 namespace {
 
-using testing::Blocker;
-using testing::enqueue;
+using namespace testing;
 
 struct Levels final : at::functorch::FuncTorchTLSBase {
   std::unique_ptr<FuncTorchTLSBase> deepcopy() const override { return std::make_unique<Levels>(); }

@@ -19,8 +19,7 @@
 namespace openreg::backend {
 namespace {
 
-using testing::Blocker;
-using testing::enqueue;
+using namespace testing;
 
 c10::Device device(int index) { return {kDeviceType, static_cast<c10::DeviceIndex>(index)}; }
 

@@ -22,8 +22,7 @@
 namespace openreg::backend {
 namespace {
 
-using testing::Blocker;
-using testing::enqueue;
+using namespace testing;
 
 constexpr std::size_t kBytes = 4096;
 

@@ -15,13 +15,7 @@
 namespace openreg::distributed {
 namespace {
 
-using testing::contains;
-using testing::error_of;
-using testing::failure;
-using testing::Group;
-using testing::kDevice;
-using testing::ones;
-using testing::raise_all;
+using namespace testing;
 
 // In a group of one a failure waits for no reports.
 struct GroupOfOne : Group {

@@ -22,14 +22,7 @@
 namespace openreg::distributed {
 namespace {
 
-using testing::contains;
-using testing::error_of;
-using testing::failure;
-using testing::FakeGloo;
-using testing::Group;
-using testing::kDevice;
-using testing::ones;
-using testing::raise_all;
+using namespace testing;
 
 TEST(ProcessGroup, CollectivesOfAGroupReachGlooOneAfterTheOther) {
   const Group group;

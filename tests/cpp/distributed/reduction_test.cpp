@@ -12,9 +12,7 @@
 namespace openreg::distributed {
 namespace {
 
-using testing::Group;
-using testing::kDevice;
-using testing::ones;
+using namespace testing;
 
 at::Tensor one_number(double value) { return at::full({1}, value, at::TensorOptions(kDevice)); }
 

@@ -15,12 +15,7 @@
 namespace openreg::distributed {
 namespace {
 
-using testing::contains;
-using testing::error_of;
-using testing::failure;
-using testing::Group;
-using testing::kDevice;
-using testing::ones;
+using namespace testing;
 
 at::Tensor filled(double value) { return at::full({4}, value, at::TensorOptions(kDevice)); }
 

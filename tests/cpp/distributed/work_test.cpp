@@ -13,8 +13,7 @@
 namespace openreg::distributed {
 namespace {
 
-using testing::Group;
-using testing::ones;
+using namespace testing;
 
 /// Called by a host that has gone to sleep in a wait.
 std::atomic<std::function<void()>*> g_asleep{nullptr};

@@ -12,10 +12,7 @@
 namespace openreg::memory {
 namespace {
 
-using openreg::testing::empty_kernel;
-using openreg::testing::enqueue_nothing;
-using openreg::testing::error_of;
-using openreg::testing::OwnStream;
+using namespace openreg::testing;
 
 /// A check of one's own, which counts.
 class Counting final : public CommandCheck {

@@ -33,16 +33,7 @@
 namespace openreg::memory {
 namespace {
 
-using openreg::testing::begins_with;
-using openreg::testing::Blocker;
-using openreg::testing::contains;
-using openreg::testing::empty_kernel;
-using openreg::testing::enqueue;
-using openreg::testing::enqueue_nothing;
-using openreg::testing::error_of;
-using openreg::testing::happens;
-using openreg::testing::OwnStream;
-using openreg::testing::QueueLimit;
+using namespace openreg::testing;
 
 std::byte* aperture(void* address) {
   return static_cast<std::byte*>(AddressSpace::get().aperture(address));

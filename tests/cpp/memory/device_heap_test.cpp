@@ -29,11 +29,7 @@
 namespace openreg::memory {
 namespace {
 
-using openreg::testing::Blocker;
-using openreg::testing::enqueue;
-using openreg::testing::enqueue_nothing;
-using openreg::testing::OwnStream;
-using openreg::testing::QueueLimit;
+using namespace openreg::testing;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;  // main() makes a device of 64
 

@@ -14,12 +14,7 @@ namespace openreg::memory {
 namespace {
 
 using openreg::testing::contains;
-using testing::behind;
-using testing::describe;
-using testing::error_of;
-using testing::expect_consistent;
-using testing::HeapTest;
-using testing::kMiB;
+using namespace testing;
 
 class HeapCheckpointsTest : public HeapTest {
  protected:

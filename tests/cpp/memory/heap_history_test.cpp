@@ -16,9 +16,7 @@ void PrintTo(Action action, std::ostream* out) { *out << static_cast<int>(action
 
 namespace {
 
-using testing::behind;
-using testing::HeapTest;
-using testing::kMiB;
+using namespace testing;
 
 class HeapHistoryTest : public HeapTest {
  protected:

@@ -22,14 +22,7 @@
 namespace openreg::memory {
 namespace {
 
-using testing::Currents;
-using testing::currents_of;
-using testing::expect_consistent;
-using testing::fake_stream;
-using testing::FakeBacking;
-using testing::kBothClasses;
-using testing::kMiB;
-using testing::kVisible;
+using namespace testing;
 
 // --- The model ---
 

@@ -11,10 +11,7 @@
 namespace openreg::memory {
 namespace {
 
-using testing::behind;
-using testing::HeapTest;
-using testing::kMiB;
-using testing::Sizes;
+using namespace testing;
 
 constexpr auto kLarge = SizeClass::kLarge;
 

@@ -11,12 +11,7 @@
 namespace openreg::memory {
 namespace {
 
-using testing::behind;
-using testing::describe;
-using testing::error_of;
-using testing::HeapTest;
-using testing::kMiB;
-using testing::Sizes;
+using namespace testing;
 
 class HeapPoolsTest : public HeapTest {
  protected:

@@ -16,12 +16,7 @@
 namespace openreg::memory {
 namespace {
 
-using testing::behind;
-using testing::describe;
-using testing::FakeBacking;
-using testing::HeapTest;
-using testing::kMiB;
-using testing::Sizes;
+using namespace testing;
 
 constexpr auto kSmall = SizeClass::kSmall;
 constexpr auto kLarge = SizeClass::kLarge;

@@ -33,10 +33,7 @@
 namespace openreg::memory {
 namespace {
 
-using openreg::testing::Blocker;
-using openreg::testing::contains;
-using openreg::testing::enqueue;
-using openreg::testing::OwnStream;
+using namespace openreg::testing;
 using Reaction = PinnedGuard::Reaction;
 
 constexpr std::size_t kPage = 4096;

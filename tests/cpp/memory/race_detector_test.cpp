@@ -27,9 +27,7 @@
 namespace openreg::memory {
 namespace {
 
-using openreg::testing::contains;
-using openreg::testing::enqueue_nothing;
-using openreg::testing::OwnStream;
+using namespace openreg::testing;
 
 std::byte* at(std::size_t offset) {
   return reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40) + offset;

@@ -22,17 +22,7 @@
 namespace openreg {
 namespace {
 
-using testing::AtPoint;
-using testing::Blocker;
-using testing::BusyEngines;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::error_of;
-using testing::function_kernel;
-using testing::Gate;
-using testing::happens;
-using testing::OwnStream;
-using testing::SleepWatch;
+using namespace testing;
 
 // What the callbacks observed, on the thread that runs the test.
 struct Seen {

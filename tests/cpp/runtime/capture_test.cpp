@@ -19,13 +19,7 @@
 namespace openreg {
 namespace {
 
-using testing::append;
-using testing::begins_with;
-using testing::captured;
-using testing::enqueue_nothing;
-using testing::error_of;
-using testing::Log;
-using testing::OwnStream;
+using namespace testing;
 
 constexpr const char* kNotPermitted = "openreg: operation not permitted when stream is capturing (";
 

@@ -23,17 +23,7 @@
 namespace openreg {
 namespace {
 
-using testing::append;
-using testing::blocking_kernel;
-using testing::copy_kernel;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::error_of;
-using testing::Gate;
-using testing::happens;
-using testing::Log;
-using testing::OwnStream;
-using testing::QueueLimit;
+using namespace testing;
 
 constexpr Schedule kLatest{.kind = Schedule::Kind::kLatest};
 Schedule random_schedule(std::uint64_t seed) {

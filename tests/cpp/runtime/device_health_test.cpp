@@ -22,12 +22,7 @@
 namespace openreg {
 namespace {
 
-using testing::Blocker;
-using testing::contains;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::error_of;
-using testing::OwnStream;
+using namespace testing;
 
 const bool kSticky = [] {
   setenv("TORCH_OPENREG_STICKY_ERRORS", "1", 1);

@@ -51,11 +51,7 @@ namespace openreg {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::begins_with;
-using testing::contains;
-using testing::error_of;
-using testing::happens;
-using testing::OwnStream;
+using namespace testing;
 
 // --- Kernels, which both processes have ---
 

@@ -20,13 +20,7 @@
 namespace openreg {
 namespace {
 
-using testing::Blocker;
-using testing::contains;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::error_of;
-using testing::happens;
-using testing::OwnStream;
+using namespace testing;
 
 void submit_failure(Stream& stream, const char* sentence) {
   enqueue(stream, [sentence] { throw std::runtime_error(sentence); });

@@ -15,9 +15,7 @@
 namespace openreg {
 namespace {
 
-using testing::contains;
-using testing::enqueue;
-using testing::OwnStream;
+using namespace testing;
 
 /// Armed for a scope.
 class Armed {

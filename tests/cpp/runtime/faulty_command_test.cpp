@@ -20,13 +20,7 @@ namespace openreg {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::append_kernel;
-using testing::begins_with;
-using testing::captured;
-using testing::contains;
-using testing::error_of;
-using testing::Log;
-using testing::OwnStream;
+using namespace testing;
 
 void append_with(const CommandFault& fault, Stream& stream, Log& log, int number) {
   const testing::Append arguments{&log, number};

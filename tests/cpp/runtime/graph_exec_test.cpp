@@ -21,17 +21,7 @@
 namespace openreg {
 namespace {
 
-using testing::append;
-using testing::begins_with;
-using testing::Blocker;
-using testing::call;
-using testing::captured;
-using testing::error_of;
-using testing::Gate;
-using testing::happens;
-using testing::Log;
-using testing::OwnStream;
-using testing::SleepWatch;
+using namespace testing;
 
 std::shared_ptr<GraphExec> chain(Stream& stream, Log& log, int nodes) {
   return GraphExec::make(captured(stream, [&] {

@@ -16,10 +16,7 @@
 namespace openreg {
 namespace {
 
-using testing::Blocker;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::OwnStream;
+using namespace testing;
 
 class HappensBeforeTest : public ::testing::Test {
  protected:

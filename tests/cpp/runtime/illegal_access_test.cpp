@@ -20,8 +20,7 @@
 namespace openreg {
 namespace {
 
-using testing::contains;
-using testing::enqueue;
+using namespace testing;
 
 constexpr std::size_t kPiece = AddressSpace::kGranularity;
 

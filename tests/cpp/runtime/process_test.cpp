@@ -26,15 +26,8 @@
 namespace openreg {
 namespace {
 
-using testing::Blocker;
-using testing::blocking_kernel;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::error_of;
+using namespace testing;
 using ::testing::ExitedWithCode;
-using testing::Gate;
-using testing::happens;
-using testing::SleepWatch;
 
 // Each of these ends a separate process.
 class ExitDeathTest : public ::testing::Test {

@@ -18,17 +18,7 @@
 namespace openreg {
 namespace {
 
-using testing::AtPoint;
-using testing::Blocker;
-using testing::BusyEngines;
-using testing::copy_kernel;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::Gate;
-using testing::happens;
-using testing::OwnStream;
-using testing::QueueLimit;
-using testing::SleepWatch;
+using namespace testing;
 
 // Gives a wrong runtime time for its mistake; with a correct one there is nothing to wait for.
 void give_time_to(const std::atomic<bool>& mistake) {

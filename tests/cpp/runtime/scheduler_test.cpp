@@ -28,16 +28,7 @@
 namespace openreg {
 namespace {
 
-using testing::Blocker;
-using testing::BusyEngines;
-using testing::copy_kernel;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::function_kernel;
-using testing::Gate;
-using testing::happens;
-using testing::OwnStream;
-using testing::SleepWatch;
+using namespace testing;
 
 // A command that submits itself again, until the end of the scope.
 class EndlessStream {

@@ -19,11 +19,7 @@
 namespace openreg {
 namespace {
 
-using testing::enqueue;
-using testing::error_of;
-using testing::happens;
-using testing::OwnStream;
-using testing::QueueLimit;
+using namespace testing;
 
 const OperationKernel& kernel() {
   static const OperationKernel kernel("test_operation");

@@ -13,13 +13,7 @@
 namespace openreg {
 namespace {
 
-using testing::Blocker;
-using testing::blocking_kernel;
-using testing::contains;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::happens;
-using testing::OwnStream;
+using namespace testing;
 
 bool is_parked(Stream& stream) { return !Scheduler::get().is_runnable(StreamImpl::of(stream)); }
 

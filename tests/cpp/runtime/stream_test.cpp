@@ -18,13 +18,7 @@
 namespace openreg {
 namespace {
 
-using testing::Blocker;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::error_of;
-using testing::happens;
-using testing::OwnStream;
-using testing::SleepWatch;
+using namespace testing;
 
 constexpr std::uint64_t kBound = 1024;
 

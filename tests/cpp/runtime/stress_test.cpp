@@ -24,12 +24,7 @@
 namespace openreg {
 namespace {
 
-using testing::copy_kernel;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::function_kernel;
-using testing::OwnStream;
-using testing::QueueLimit;
+using namespace testing;
 
 constexpr std::size_t kHosts = 4;
 constexpr std::size_t kStreams = 6;

@@ -18,10 +18,7 @@
 namespace openreg {
 namespace {
 
-using testing::Blocker;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::OwnStream;
+using namespace testing;
 using What = TraceSlice::What;
 
 constexpr std::size_t kEnough = 100'000;

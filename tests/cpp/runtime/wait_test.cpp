@@ -18,16 +18,7 @@
 namespace openreg {
 namespace {
 
-using testing::Blocker;
-using testing::BusyEngines;
-using testing::contains;
-using testing::enqueue;
-using testing::enqueue_nothing;
-using testing::error_of;
-using testing::Gate;
-using testing::happens;
-using testing::OwnStream;
-using testing::SleepWatch;
+using namespace testing;
 
 bool raises_self_wait(Stream& stream) {
   return contains(error_of([&] { stream.synchronize(); }),
