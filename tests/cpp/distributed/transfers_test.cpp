@@ -63,7 +63,7 @@ TEST(Transfers, ThatWaitAreEndedByAbort) {
   const auto waits = receive(group, ones(), 0);
   group.group->abort();
   EXPECT_PRED2(contains, failure(waits), "the group was aborted");
-  testing::raise_all();
+  raise_all();
 }
 
 TEST(Transfers, RefuseAPeerAndATagThatDoNotExist) {

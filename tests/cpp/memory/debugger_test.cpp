@@ -46,7 +46,8 @@ class DebuggerTest : public ::testing::Test {
     Debugger::start_if_enabled();
     ASSERT_NE(Debugger::get(), nullptr) << "TORCH_OPENREG_DEBUG_MEMORY is not 1";
   }
-  void TearDown() override { stream.synchronize(); }
+  // No test leaves a failure that nobody has raised.
+  void TearDown() override { EXPECT_EQ(failure(stream), "nothing"); }
 
   void* allocate(std::size_t bytes, Stream& on, const char* by = "the test") {
     std::string refusal;
@@ -64,6 +65,16 @@ class DebuggerTest : public ::testing::Test {
         {.storage = address, .storage_bytes = 1, .footprint = {address, 1}}};
     Launch launch{.stream = on, .name = empty_kernel().name(), .memory = memory};
     checks::enqueue_checked(launch, [&] { enqueue_nothing(on); });
+  }
+  /// A new block of `stream` in memory that `other` has used and not been waited for.
+  void* used_again_after(Stream& other) {
+    void* const address = allocate(1000, stream);
+    wait_stream(other, stream);
+    use(address, other);
+    free(address);
+    void* const again = allocate(1000, stream);
+    EXPECT_EQ(again, address);
+    return again;
   }
   void write(void* address, Stream& on) {
     enqueue(on, [to = aperture(address)] { *to = std::byte{1}; });
@@ -147,7 +158,6 @@ TEST_F(DebuggerTest, AWriteBehindTheEndIsFoundAtTheFree) {
   EXPECT_PRED2(contains, error, "memory past the end of a block was written: 101 bytes");
   EXPECT_PRED2(contains, error, "here it began");
   EXPECT_PRED2(contains, error, "there it ended");
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, AWriteInFrontIsFoundBySynchronising) {
@@ -160,7 +170,6 @@ TEST_F(DebuggerTest, AWriteInFrontIsFoundBySynchronising) {
   EXPECT_EQ(error_of([] { Debugger::get()->host_waited(0); }), "nothing") << "said once";
   EXPECT_EQ(error_of([] { Debugger::get()->host_waited(1); }), "nothing");
   free(address);
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, AWriteAfterTheFreeIsFoundWhenTheMemoryIsUsedAgain) {
@@ -195,7 +204,6 @@ TEST_F(DebuggerTest, MemoryThatIsUsedAgainWhileAnotherStreamUsesItIsFound) {
   wait_stream(stream, *other);
   EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
   free(again);
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 // What a program can do between a free and the next use of the memory, all of which are an order.
@@ -262,7 +270,6 @@ TEST_F(DebuggerTest, TheDebuggerDoesNotTouchWhatAnotherStreamStillUses) {
   }
   other->synchronize();
   EXPECT_EQ(last, std::byte{7});
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, UsesAreHandedDownToEachPartOfTheMemory) {
@@ -285,7 +292,6 @@ TEST_F(DebuggerTest, UsesAreHandedDownToEachPartOfTheMemory) {
     EXPECT_EQ(error_of([&] { use(part, stream); }), "nothing");
     free(part);
   }
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, OfSeveralStreamsEachOneHasToBeWaitedFor) {
@@ -303,30 +309,20 @@ TEST_F(DebuggerTest, OfSeveralStreamsEachOneHasToBeWaitedFor) {
   }
   EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
   free(again);
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, AStreamThatKnowsTheOtherOneMayUseTheMemoryFirst) {
   OwnStream other;
-  void* const address = allocate(1000, stream);
-  wait_stream(*other, stream);
-  use(address, *other);
-  free(address);
-  void* const again = allocate(1000, stream);
+  void* const again = used_again_after(*other);
   EXPECT_EQ(error_of([&] { use(again, *other); }), "nothing");
   EXPECT_NE(error_of([&] { use(again, stream); }), "nothing");
   wait_stream(stream, *other);
   free(again);
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, AHostThatUsesTheMemoryAgainHasToHaveWaited) {
   OwnStream other;
-  void* const address = allocate(1000, stream);
-  wait_stream(*other, stream);
-  use(address, *other);
-  free(address);
-  void* const again = allocate(1000, stream);
+  void* const again = used_again_after(*other);
   const MemoryUse memory{.storage = again, .storage_bytes = 1, .footprint = {again, 1}};
   const auto access = [&] { Debugger::get()->host_access("host_copy", memory); };
   stream.synchronize();
@@ -375,16 +371,11 @@ TEST_F(DebuggerTest, AnAllocationThatHadToWaitForTheDeviceMayUseTheMemory) {
 TEST_F(DebuggerTest, AUseOfAnotherDevicesStreamCountsToo) {
   if (AddressSpace::get().devices() < 2) GTEST_SKIP() << "there is one device";
   auto& elsewhere = default_stream(1);
-  void* const address = allocate(1000, stream);
-  wait_stream(elsewhere, stream);
-  use(address, elsewhere);
-  free(address);
-  void* const again = allocate(1000, stream);
+  void* const again = used_again_after(elsewhere);
   EXPECT_NE(error_of([&] { use(again, stream); }), "nothing");
   wait_stream(stream, elsewhere);
   EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
   free(again);
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, ARecordedStreamNeedsNoWait) {
@@ -399,7 +390,6 @@ TEST_F(DebuggerTest, ARecordedStreamNeedsNoWait) {
   ASSERT_EQ(again, address);
   EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
   free(again);
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, AWriteBehindTheEndIsFoundAlthoughAnotherStreamUsesTheMemory) {
@@ -533,18 +523,12 @@ TEST_F(DebuggerTest, ARunOfAGraphIsAUse) {
   EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
   free(again);
   Debugger::get()->graph_destroyed(id);
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, ARunOfAGraphThatUsesMemoryAgainHasToHaveWaited) {
   OwnStream captured;
   OwnStream other;
-  void* const address = allocate(1000, stream);
-  wait_stream(*other, stream);
-  use(address, *other);
-  free(address);
-  void* const again = allocate(1000, stream);
-  ASSERT_EQ(again, address);
+  void* const again = used_again_after(*other);
   const auto id = begin_capture(*captured, CaptureMode::kRelaxed);
   EXPECT_EQ(error_of([&] { use(again, *captured); }), "nothing") << "it does not run yet";
   const auto exec = GraphExec::make(end_capture(*captured));
@@ -558,7 +542,6 @@ TEST_F(DebuggerTest, ARunOfAGraphThatUsesMemoryAgainHasToHaveWaited) {
   stream.synchronize();
   Debugger::get()->graph_destroyed(id);
   free(again);
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, AFreeAfterTheOtherStreamIsDoneIsRight) {
@@ -606,7 +589,6 @@ TEST_F(DebuggerTest, AFreeOnAnotherStreamDoesNotSpoilACapture) {
   blocker.open();
   EXPECT_TRUE(happens([&] { return stream.idle(); }));
   EXPECT_EQ(error_of([&] { end_capture(*captured); }), "nothing");
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, ABlockMayBeFreedInACaptureWhileThePreparationIsQueued) {
@@ -620,7 +602,6 @@ TEST_F(DebuggerTest, ABlockMayBeFreedInACaptureWhileThePreparationIsQueued) {
   void* const again = allocate(1000, stream);
   EXPECT_EQ(again, address);
   free(again);
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, ACaptureMayTakeMemoryWhileTheCheckOfItsFreeIsQueued) {
@@ -634,7 +615,6 @@ TEST_F(DebuggerTest, ACaptureMayTakeMemoryWhileTheCheckOfItsFreeIsQueued) {
   free(again);
   EXPECT_TRUE(end_capture(stream).nodes.empty());
   blocker.open();
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 // Fills the queue of a stream; a host that waits for room in it is interrupted.
@@ -667,7 +647,6 @@ TEST_F(DebuggerTest, AnAllocationThatIsInterruptedLeavesNoBlock) {
     EXPECT_EQ(held(), 0);
     EXPECT_EQ(Debugger::get()->describe_leaks(), "");
   }
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, AFreeNeitherWaitsForRoomNorIsInterrupted) {
@@ -690,7 +669,6 @@ TEST_F(DebuggerTest, AFreeNeitherWaitsForRoomNorIsInterrupted) {
   void* const again = allocate(1000, stream);
   EXPECT_EQ(again, address);
   free(again);
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, ABlockMayBeFreedAfterItsStreamWasDestroyed) {
@@ -714,7 +692,6 @@ TEST_F(DebuggerTest, ACommandWithFreedMemoryIsRefused) {
   const std::string error = error_of([&] { use(address, stream); });
   EXPECT_PRED2(contains, error, "test_nothing was called with memory that has been freed");
   EXPECT_PRED2(contains, error, "the end");
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, WhatAPoisonedStreamSkippedIsNoError) {
@@ -727,7 +704,6 @@ TEST_F(DebuggerTest, WhatAPoisonedStreamSkippedIsNoError) {
   EXPECT_EQ(error_of([] { Debugger::get()->host_waited(0); }), "nothing");
   free(after);
   free(allocate(1000, stream));
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, MemoryThatWentBackToTheDeviceIsNoError) {
@@ -788,7 +764,6 @@ TEST_F(DebuggerTest, FreeingTwiceAndForeignPointersAreRefused) {
   EXPECT_PRED2(contains, error_of([&] { free(address); }), "invalid device pointer");
   int foreign = 0;
   EXPECT_PRED2(contains, error_of([&] { free(&foreign); }), "invalid device pointer");
-  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, BlocksThatAreHeldAreLeaksUnlessForgotten) {

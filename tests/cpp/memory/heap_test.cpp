@@ -216,16 +216,6 @@ TEST_F(HeapTest, StatisticsCountBlocksAndBytesByClass) {
   EXPECT_EQ(statistics().reserved_bytes.current(), signed_bytes(6 * kMiB));
 }
 
-TEST_F(HeapTest, PeaksAndSumsAreResetApart) {
-  allocate(512);
-  heap.free(allocate(512));
-  EXPECT_EQ(statistics().allocated_bytes.all().peak, 1024);
-  statistics().reset_peak();
-  EXPECT_EQ(statistics().allocated_bytes.all(), (Stat{512, 512, 1024, 512}));
-  statistics().reset_accumulated();
-  EXPECT_EQ(statistics().allocated_bytes.all(), (Stat{512, 512, 0, 0}));
-}
-
 // Freeing the middle one of three blocks joins it with two free ones: there is one free block less,
 // and there are never three.
 TEST_F(HeapTest, JoiningBlocksIsOneChangeOfWhatIsInactive) {

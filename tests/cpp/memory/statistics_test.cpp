@@ -86,27 +86,24 @@ TEST(ClassStat, AResetOfTheSumsLeavesThePeak) {
   EXPECT_EQ(counter.all(), (Stat{8, 10, 5, 4}));
 }
 
-// Eleven counters, each of which a reset must reach.
+// Each of these a reset must reach.
+constexpr ClassStat Statistics::*kCounters[] = {
+    &Statistics::allocation,           &Statistics::allocated_bytes,
+    &Statistics::requested_bytes,      &Statistics::active,
+    &Statistics::active_bytes,         &Statistics::inactive_split,
+    &Statistics::inactive_split_bytes, &Statistics::segment,
+    &Statistics::reserved_bytes,       &Statistics::oversize_allocations,
+    &Statistics::oversize_segments};
+
 void add_to_each(Statistics& statistics) {
-  for (auto* counter :
-       {&statistics.allocation, &statistics.allocated_bytes, &statistics.requested_bytes,
-        &statistics.active, &statistics.active_bytes, &statistics.inactive_split,
-        &statistics.inactive_split_bytes, &statistics.segment, &statistics.reserved_bytes,
-        &statistics.oversize_allocations, &statistics.oversize_segments}) {
-    counter->add(kLarge, 3);
-    counter->remove(kLarge, 2);
+  for (const auto counter : kCounters) {
+    (statistics.*counter).add(kLarge, 3);
+    (statistics.*counter).remove(kLarge, 2);
   }
 }
 
-template <class Check>
-void expect_of_each(const Statistics& statistics, Check check) {
-  for (const auto* counter :
-       {&statistics.allocation, &statistics.allocated_bytes, &statistics.requested_bytes,
-        &statistics.active, &statistics.active_bytes, &statistics.inactive_split,
-        &statistics.inactive_split_bytes, &statistics.segment, &statistics.reserved_bytes,
-        &statistics.oversize_allocations, &statistics.oversize_segments}) {
-    check(counter->all());
-  }
+void expect_of_each(const Statistics& statistics, const Stat& all) {
+  for (const auto counter : kCounters) EXPECT_EQ((statistics.*counter).all(), all);
 }
 
 TEST(Statistics, AResetOfPeaksReachesAllCountersAndNothingElse) {
@@ -115,7 +112,7 @@ TEST(Statistics, AResetOfPeaksReachesAllCountersAndNothingElse) {
   statistics.device_maps = 1;
   statistics.retries = 2;
   statistics.reset_peak();
-  expect_of_each(statistics, [](const Stat& all) { EXPECT_EQ(all, (Stat{1, 1, 3, 2})); });
+  expect_of_each(statistics, {1, 1, 3, 2});
   EXPECT_EQ(statistics.device_maps, 1);
   EXPECT_EQ(statistics.retries, 2);
 }
@@ -129,7 +126,7 @@ TEST(Statistics, AResetOfSumsReachesAllCountersAndEvents) {
   statistics.out_of_memory = 4;
   statistics.synchronizations = 5;
   statistics.reset_accumulated();
-  expect_of_each(statistics, [](const Stat& all) { EXPECT_EQ(all, (Stat{1, 3, 0, 0})); });
+  expect_of_each(statistics, {1, 3, 0, 0});
   EXPECT_EQ(statistics.device_maps, 0);
   EXPECT_EQ(statistics.device_unmaps, 0);
   EXPECT_EQ(statistics.retries, 0);

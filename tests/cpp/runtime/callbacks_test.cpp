@@ -382,7 +382,7 @@ TEST_F(CallbacksTest, ANestedWaitIsNotInterrupted) {
         nested = false;
         finished = true;
       },
-      testing::waiting_kernel());
+      waiting_kernel());
   check_with([&] {
     if (nested) asked = true;
   });
@@ -445,8 +445,8 @@ TEST_F(CallbacksTest, WhoeverRunsAReproducibleCommandAnnouncesIt) {
   install_callbacks(callbacks);
   const OwnStream stream;
   for (int i = 0; i < 100; ++i) {
-    testing::Function* const key = testing::Functions::get().put([] {});
-    stream->enqueue_and_wait(testing::function_kernel(), std::as_bytes(std::span(&key, 1)),
+    Function* const key = Functions::get().put([] {});
+    stream->enqueue_and_wait(function_kernel(), std::as_bytes(std::span(&key, 1)),
                              {.reproducible = true});
   }
   EXPECT_EQ(g_cost_begun, 100);

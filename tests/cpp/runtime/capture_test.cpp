@@ -86,17 +86,13 @@ TEST(Capture, AForkAndAJoinBecomeEdges) {
   const OwnStream stream;
   const OwnStream side;
   Log log;
-  Event forked;
-  Event joined;
   const auto graph = captured(*stream, [&] {
     append(*stream, log, 0);
-    forked.record(*stream);
-    forked.wait(*side);
+    wait_stream(*side, *stream);
     EXPECT_EQ(capture_of(*side), capture_of(*stream));
     append(*side, log, 1);
     append(*stream, log, 2);
-    joined.record(*side);
-    joined.wait(*stream);
+    wait_stream(*stream, *side);
     append(*stream, log, 3);
   });
   EXPECT_EQ(capture_of(*side), 0U);
@@ -112,11 +108,9 @@ TEST(Capture, AForkThatWasNotJoinedIsAnErrorAtTheEnd) {
   const OwnStream stream;
   const OwnStream side;
   Log log;
-  Event forked;
   const auto error = error_of([&] {
     captured(*stream, [&] {
-      forked.record(*stream);
-      forked.wait(*side);
+      wait_stream(*side, *stream);
       append(*side, log, 1);
     });
   });
@@ -131,11 +125,9 @@ TEST(Capture, AStreamThatForksAndDoesNothingNeedsNoJoin) {
   const OwnStream stream;
   const OwnStream side;
   Log log;
-  Event forked;
   const auto graph = captured(*stream, [&] {
     append(*stream, log, 1);
-    forked.record(*stream);
-    forked.wait(*side);
+    wait_stream(*side, *stream);
   });
   EXPECT_EQ(graph.nodes.size(), 1U);
 }
@@ -186,7 +178,7 @@ TEST(Capture, CallsThatNeedItsResultsSpoilItInEveryMode) {
     expect([](Stream& stream) { stream.query(); }, "query on stream ");
     expect([](Stream& stream) { synchronize_device(stream.device()); },
            "synchronize of the device on stream ");
-    expect([](Stream& stream) { stream.enqueue_and_wait(testing::empty_kernel(), {}); },
+    expect([](Stream& stream) { stream.enqueue_and_wait(empty_kernel(), {}); },
            "test_nothing on stream ");
   }
 }
@@ -270,10 +262,8 @@ TEST(Capture, EndsInTheThreadThatHasBegunItUnlessItIsRelaxed) {
 TEST(Capture, EndsOnlyOnTheStreamOnWhichItBegan) {
   const OwnStream stream;
   const OwnStream side;
-  Event forked;
   begin_capture(*stream, CaptureMode::kGlobal);
-  forked.record(*stream);
-  forked.wait(*side);
+  wait_stream(*side, *stream);
   for (auto* wrong : {&*side, &default_stream(0)}) {
     EXPECT_PRED2(begins_with, error_of([&] { end_capture(*wrong); }),
                  "openreg: no capture has begun on stream ");
@@ -318,15 +308,11 @@ TEST(Capture, AGraphBecomesAPartOfAnother) {
   const OwnStream stream;
   const OwnStream side;
   Log log;
-  Event forked;
-  Event joined;
   const auto inner = captured(*stream, [&] {
-    forked.record(*stream);
-    forked.wait(*side);
+    wait_stream(*side, *stream);
     append(*side, log, 1);
     append(*stream, log, 2);
-    joined.record(*side);
-    joined.wait(*stream);
+    wait_stream(*stream, *side);
   });
   const auto outer = captured(*stream, [&] {
     append(*stream, log, 0);

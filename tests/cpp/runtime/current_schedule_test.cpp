@@ -491,16 +491,12 @@ TEST_F(ScheduleTest, GraphsOfSeveralLanesRunInOrder) {
   const OwnStream stream;
   const OwnStream side;
   Log log;
-  Event forked;
-  Event joined;
-  const auto graph = GraphExec::make(testing::captured(*stream, [&] {
+  const auto graph = GraphExec::make(captured(*stream, [&] {
     append(*stream, log, 0);
-    forked.record(*stream);
-    forked.wait(*side);
+    wait_stream(*side, *stream);
     append(*side, log, 1);
     append(*stream, log, 2);
-    joined.record(*side);
-    joined.wait(*stream);
+    wait_stream(*stream, *side);
     append(*stream, log, 3);
   }));
   for (const Schedule& schedule : adversarial()) {
@@ -524,7 +520,7 @@ std::vector<int> order_of_replay(const Schedule& schedule, bool last_on_side, En
   const OwnStream side;
   Log log;
   set_schedule({});
-  const auto graph = GraphExec::make(testing::captured(*stream, [&] {
+  const auto graph = GraphExec::make(captured(*stream, [&] {
     append(*stream, log, 0);
     wait_stream(*side, *stream);
     append(last_on_side ? *stream : *side, log, 1);

@@ -61,9 +61,8 @@ TEST_F(DeviceHealth, EachLaterCallRaisesTheErrorOfACommand) {
   Event later(/*timing=*/true);
   recorded.record(*stream);
   later.record(*stream);
-  testing::Log log;
-  const auto exec =
-      GraphExec::make(testing::captured(*stream, [&] { testing::append(*stream, log, 0); }));
+  Log log;
+  const auto exec = GraphExec::make(captured(*stream, [&] { append(*stream, log, 0); }));
   fail(*stream);
   EXPECT_NE(error_of([&] { stream->synchronize(); }), "nothing");
 
@@ -73,7 +72,7 @@ TEST_F(DeviceHealth, EachLaterCallRaisesTheErrorOfACommand) {
       {"synchronize of the device", [] { synchronize_device(0); }},
       {"query", [&] { other->query(); }},
       {"a launch", [&] { enqueue_nothing(*other); }},
-      {"a launch that waits", [&] { other->enqueue_and_wait(testing::empty_kernel(), {}); }},
+      {"a launch that waits", [&] { other->enqueue_and_wait(empty_kernel(), {}); }},
       {"record", [&] { Event().record(*other); }},
       {"wait of a stream", [&] { recorded.wait(*healthy); }},
       {"wait_stream", [&] { wait_stream(*other, *healthy); }},
@@ -200,7 +199,7 @@ TEST_F(DeviceHealth, LosingAndResettingWhileOthersLaunch) {
     reset_health(0);
   }
   const int before = launched;
-  EXPECT_TRUE(testing::happens([&] { return launched > before + 2; }));
+  EXPECT_TRUE(happens([&] { return launched > before + 2; }));
   stop = true;
   for (auto& thread : threads) thread.join();
 }

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "../needs_engines.h"
-#include "runtime/callbacks.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -121,23 +120,6 @@ TEST(Event, IsDoneWhenItsStreamIsSynchronized) {
     stream->synchronize();
     ASSERT_TRUE(event.query());
   }
-}
-
-std::atomic<Blocker*> g_opened_in_a_wait{nullptr};
-
-TEST(Event, ATimeoutLongerThanTheClockCountsIsNoTimeout) {
-  const OwnStream stream;
-  Blocker blocker(*stream);
-  Event event;
-  event.record(*stream);
-  // Called by a host that has gone to sleep in a wait.
-  install_callbacks({.check_interrupt = [] {
-    if (auto* const closed = g_opened_in_a_wait.exchange(nullptr)) closed->open();
-  }});
-  g_opened_in_a_wait = &blocker;
-  EXPECT_TRUE(event.synchronize_within(std::chrono::milliseconds::max()));
-  EXPECT_EQ(g_opened_in_a_wait, nullptr);
-  g_opened_in_a_wait = nullptr;
 }
 
 TEST(Event, ItsStreamIsDoneWhenTheLastEventIsSynchronized) {

@@ -281,11 +281,10 @@ TEST_F(ExecutorTest, AKernelThatTheProcessLacksRunsInTheProgram) {
 TEST_F(ExecutorTest, RunsGraphs) {
   const Memory memory;
   const OwnStream stream;
-  Graph graph = testing::captured(*stream, [&] {
+  const auto exec = GraphExec::make(captured(*stream, [&] {
     for (int i = 1; i <= 10; ++i) enqueue(*stream, Action::kAdd, memory.get(), i);
     enqueue(*stream, Action::kAdd, memory.get(), 1, {}, kActHere);
-  });
-  const auto exec = GraphExec::make(std::move(graph));
+  }));
   for (int run = 1; run <= 3; ++run) {
     exec->enqueue(*stream);
     stream->synchronize();
@@ -296,12 +295,11 @@ TEST_F(ExecutorTest, RunsGraphs) {
 TEST_F(ExecutorTest, AFailureInAGraphNamesItsNodeAndSkipsTheRest) {
   const Memory memory;
   const OwnStream stream;
-  Graph graph = testing::captured(*stream, [&] {
+  const auto exec = GraphExec::make(captured(*stream, [&] {
     for (int i = 0; i < 3; ++i) enqueue(*stream, Action::kAdd, memory.get(), 1);
     enqueue(*stream, Action::kThrow, nullptr, 0, {}, kOther);
     for (int i = 0; i < 3; ++i) enqueue(*stream, Action::kAdd, memory.get(), 1);
-  });
-  const auto exec = GraphExec::make(std::move(graph));
+  }));
   for (int run = 1; run <= 3; ++run) {
     exec->enqueue(*stream);
     const auto error = error_of([&] { stream->synchronize(); });
@@ -312,12 +310,11 @@ TEST_F(ExecutorTest, AFailureInAGraphNamesItsNodeAndSkipsTheRest) {
 
 TEST_F(ExecutorTest, ACrashInAGraphNamesItsNode) {
   const OwnStream stream;
-  Graph graph = testing::captured(*stream, [&] {
+  const auto exec = GraphExec::make(captured(*stream, [&] {
     for (int i = 0; i < 3; ++i) enqueue(*stream, Action::kSleep);
     enqueue(*stream, Action::kAbort, nullptr, 0, {}, kOther);
     enqueue(*stream, Action::kSleep);
-  });
-  const auto exec = GraphExec::make(std::move(graph));
+  }));
   exec->enqueue(*stream);
   const auto error = error_of([&] { stream->synchronize(); });
   EXPECT_PRED2(contains, error, "was killed by SIGABRT while running test_other");
@@ -327,10 +324,9 @@ TEST_F(ExecutorTest, ACrashInAGraphNamesItsNode) {
 TEST_F(ExecutorTest, AGraphRunsInTheNextProcessToo) {
   const Memory memory;
   const OwnStream stream;
-  Graph graph = testing::captured(*stream, [&] {
+  const auto exec = GraphExec::make(captured(*stream, [&] {
     for (int i = 0; i < 200; ++i) enqueue(*stream, Action::kAdd, memory.get(), 1);
-  });
-  const auto exec = GraphExec::make(std::move(graph));
+  }));
   for (int run = 1; run <= 3; ++run) {
     exec->enqueue(*stream);
     stream->synchronize();
@@ -346,12 +342,11 @@ TEST_F(ExecutorTest, AGraphWithAKernelOfTheProgramRuns) {
   const Memory memory;
   const Memory where;
   const OwnStream stream;
-  Graph graph = testing::captured(*stream, [&] {
+  const auto exec = GraphExec::make(captured(*stream, [&] {
     for (int i = 0; i < 3; ++i) enqueue(*stream, Action::kAdd, memory.get(), 1);
     enqueue(*stream, Action::kWriteProcess, where.get(), 0, {}, late);
     for (int i = 0; i < 3; ++i) enqueue(*stream, Action::kAdd, memory.get(), 1);
-  });
-  const auto exec = GraphExec::make(std::move(graph));
+  }));
   for (int run = 1; run <= 2; ++run) {
     exec->enqueue(*stream);
     stream->synchronize();
@@ -400,10 +395,9 @@ void expect_requests(std::uint64_t requests, std::uint64_t expected) {
 TEST_F(ExecutorTest, CommandsThatAreQueuedRunInOrder) {
   const Memory memory;
   const OwnStream stream;
-  Graph graph = testing::captured(*stream, [&] {
+  const auto exec = GraphExec::make(captured(*stream, [&] {
     for (const int digit : {7, 8}) enqueue(*stream, Action::kAppend, memory.get(), digit);
-  });
-  const auto exec = GraphExec::make(std::move(graph));
+  }));
   for (int run = 0; run < 3; ++run) {  // known nodes too
     memory.value() = 0;
     const auto requests = requests_of(*stream, [&] {
@@ -570,9 +564,8 @@ TEST_F(ExecutorTest, ATracedGraphMayGoWhileItsLastNodeRuns) {
   const OwnStream stream;
   tracing::start(10'000);
   for (int i = 0; i < 20; ++i) {
-    Graph graph = testing::captured(
-        *stream, [&] { enqueue(*stream, Action::kAdd, memory.get(), 7, {}, kSummarized); });
-    GraphExec::make(std::move(graph))->enqueue(*stream);
+    const auto add = [&] { enqueue(*stream, Action::kAdd, memory.get(), 7, {}, kSummarized); };
+    GraphExec::make(captured(*stream, add))->enqueue(*stream);
   }
   stream->synchronize();
   const Trace trace = tracing::stop();
@@ -776,13 +769,12 @@ TEST_F(ExecutorTest, AStoppedProcessGoesOnWhenItIsContinued) {
 TEST_F(ExecutorTest, LongCommandsOfAGraphAreHandedOverAndEndInOrder) {
   const Memory memory;
   const OwnStream stream;
-  Graph graph = testing::captured(*stream, [&] {
+  GraphExec::make(captured(*stream, [&] {
     for (int i = 1; i <= 3; ++i) {
       enqueue(*stream, Action::kSleep, nullptr, 70);
       enqueue(*stream, Action::kAdd, memory.get(), i);
     }
-  });
-  GraphExec::make(std::move(graph))->enqueue(*stream);
+  }))->enqueue(*stream);
   enqueue(*stream, Action::kAdd, memory.get(), 10);
   stream->synchronize();
   EXPECT_EQ(memory.value(), 16);
@@ -887,7 +879,7 @@ TEST_F(ExecutorTest, AFailedStartIsAnErrorOfTheCommand) {
   RemoteRunner::of(0)->end();
   const Memory memory;
   {
-    const testing::Limit no_files(RLIMIT_NOFILE, 3);
+    const Limit no_files(RLIMIT_NOFILE, 3);
     enqueue(default_stream(0), Action::kAdd, memory.get(), 1);
     const auto error = error_of([] { default_stream(0).synchronize(); });
     EXPECT_PRED2(contains, error, "cannot start the executor process of openreg:0");

@@ -246,9 +246,9 @@ TEST(Failure, WaitingForRoomDoesNotRaiseIt) {
   EXPECT_PRED2(contains, error_of([&] { stream->synchronize(); }), "broken");
 }
 
-void call(Stream& stream, testing::Function function) {
-  testing::Function* const key = testing::Functions::get().put(std::move(function));
-  stream.enqueue_and_wait(testing::function_kernel(), std::as_bytes(std::span(&key, 1)));
+void call(Stream& stream, Function function) {
+  Function* const key = Functions::get().put(std::move(function));
+  stream.enqueue_and_wait(function_kernel(), std::as_bytes(std::span(&key, 1)));
 }
 
 void call_failure(Stream& stream, const char* sentence) {
@@ -351,9 +351,8 @@ TEST(Failure, ThatCanNoLongerBeCollectedIsPrinted) {
 TEST(Failure, ACallFromACommandOfItsStreamIsRefused) {
   const OwnStream stream;
   std::string error;
-  enqueue(*stream, [&] {
-    error = error_of([&] { stream->enqueue_and_wait(testing::empty_kernel(), {}); });
-  });
+  enqueue(*stream,
+          [&] { error = error_of([&] { stream->enqueue_and_wait(empty_kernel(), {}); }); });
   stream->synchronize();
   EXPECT_EQ(error, "openreg: a command must not wait for its own stream");
 }

@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 using namespace testing;
 
 void append_with(const CommandFault& fault, Stream& stream, Log& log, int number) {
-  const testing::Append arguments{&log, number};
+  const Append arguments{&log, number};
   with_faulty_command(append_kernel(), std::as_bytes(std::span(&arguments, 1)), fault,
                       [&](const Kernel& kernel, std::span<const std::byte> bytes) {
                         stream.enqueue(kernel, bytes);
@@ -34,7 +34,7 @@ TEST(FaultyCommand, FailsAsTheCommandThatItStandsFor) {
   const OwnStream stream;
   Log log;
   append_with({.error = "injected fault (error@launch:1)"}, *stream, log, 1);
-  testing::append(*stream, log, 2);
+  append(*stream, log, 2);
   const auto error = error_of([&] { stream->synchronize(); });
   EXPECT_PRED2(begins_with, error,
                "openreg: test_append failed on openreg:0, stream " + std::to_string(stream->id()) +
@@ -47,7 +47,7 @@ TEST(FaultyCommand, RunsAfterItsDelay) {
   Log log;
   const auto begin = std::chrono::steady_clock::now();
   append_with({.delay = 50ms}, *stream, log, 1);
-  testing::append(*stream, log, 2);
+  append(*stream, log, 2);
   stream->synchronize();
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 50ms);
   EXPECT_EQ(log.take(), (std::vector{1, 2}));
@@ -96,7 +96,7 @@ TEST(FaultyCommand, ANodeOfARunFailsInThatRunOnly) {
   const OwnStream stream;
   Log log;
   const auto exec = GraphExec::make(captured(*stream, [&] {
-    for (int i = 0; i < 3; ++i) testing::append(*stream, log, i);
+    for (int i = 0; i < 3; ++i) append(*stream, log, i);
   }));
   exec->enqueue(*stream, {}, {{1, {.error = "injected fault"}}});
   const auto error = error_of([&] { stream->synchronize(); });
@@ -112,11 +112,11 @@ TEST(FaultyCommand, ANodeOfALaneFailsTheRun) {
   const OwnStream side;
   Log log;
   const auto exec = GraphExec::make(captured(*stream, [&] {
-    testing::append(*stream, log, 0);
+    append(*stream, log, 0);
     wait_stream(*side, *stream);
-    testing::append(*side, log, 1);
+    append(*side, log, 1);
     wait_stream(*stream, *side);
-    testing::append(*stream, log, 2);
+    append(*stream, log, 2);
   }));
   exec->enqueue(*stream, {}, {{1, {.error = "injected fault"}}});
   EXPECT_NE(error_of([&] { stream->synchronize(); }), "nothing");

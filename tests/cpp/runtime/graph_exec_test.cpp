@@ -33,16 +33,12 @@ std::shared_ptr<GraphExec> chain(Stream& stream, Log& log, int nodes) {
 template <class Left, class Right>
 std::shared_ptr<GraphExec> diamond(Stream& stream, Stream& side, const Left& left,
                                    const Right& right, Log& log) {
-  Event forked;
-  Event joined;
   return GraphExec::make(captured(stream, [&] {
     append(stream, log, 0);
-    forked.record(stream);
-    forked.wait(side);
+    wait_stream(side, stream);
     call(side, right);
     call(stream, left);
-    joined.record(side);
-    joined.wait(stream);
+    wait_stream(stream, side);
     append(stream, log, 9);
   }));
 }
@@ -172,14 +168,10 @@ TEST(GraphExec, ALaneThatForksAtTheBeginningWaitsForTheStreamOfTheRun) {
   const OwnStream stream;
   const OwnStream side;
   Log log;
-  Event forked;
-  Event joined;
   const auto exec = GraphExec::make(captured(*stream, [&] {
-    forked.record(*stream);
-    forked.wait(*side);
+    wait_stream(*side, *stream);
     append(*side, log, 1);
-    joined.record(*side);
-    joined.wait(*stream);
+    wait_stream(*stream, *side);
   }));
   {
     const Blocker blocker(*stream);
@@ -243,7 +235,7 @@ TEST(GraphExec, APoisonedStreamSkipsTheRun) {
   const auto exec = chain(*stream, log, 3);
   {
     const Blocker blocker(*stream);
-    testing::enqueue(*stream, [] { throw std::runtime_error("no"); });
+    enqueue(*stream, [] { throw std::runtime_error("no"); });
     exec->enqueue(*stream);
   }
   EXPECT_THROW(stream->synchronize(), CommandError);

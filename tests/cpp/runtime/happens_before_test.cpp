@@ -134,7 +134,7 @@ TEST_F(HappensBeforeTest, WaitsOfHostsCount) {
   EXPECT_TRUE(seen(third));
 
   const auto fourth = order().submit(b).last();
-  b.enqueue_and_wait(testing::empty_kernel(), {});
+  b.enqueue_and_wait(empty_kernel(), {});
   EXPECT_TRUE(seen(fourth));
 
   const auto fifth = submit(c);

@@ -100,7 +100,7 @@ TEST_F(ExitDeathTest, ACommandThatAnotherHostRunsEndsToo) {
   EXPECT_EXIT(
       {
         auto& running = leaked<Gate>();
-        auto& busy = leaked<testing::BusyEngines>();
+        auto& busy = leaked<BusyEngines>();
         enqueue(default_stream(0), [&] {
           running.open();
           wait_for_shutdown();

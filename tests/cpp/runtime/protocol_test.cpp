@@ -114,7 +114,7 @@ TEST(Protocol, AStreamIsAsFarAsItsFenceSaysWhenTheFenceFires) {
         running.open();
         end.wait();
       },
-      testing::waiting_kernel());
+      waiting_kernel());
   event.record(*stream);
   // One host runs the stream, and stops as soon as it has fired the fence. The other one sleeps.
   std::thread runner([&] { event.synchronize(); });
@@ -141,7 +141,7 @@ TEST(Protocol, AnEngineLeavesALongCommandToTheHostThatWaitsForIt) {
   const SleepWatch watch;
   const AtPoint point(TestPoint::kLongIsNext, [&] { EXPECT_TRUE(watch.see()); });
   std::thread::id runner;
-  enqueue(*stream, [&] { runner = std::this_thread::get_id(); }, testing::function_kernel(),
+  enqueue(*stream, [&] { runner = std::this_thread::get_id(); }, function_kernel(),
           {.nanoseconds = Cost::kLong});
   stream->synchronize();
   EXPECT_EQ(runner, std::this_thread::get_id());
@@ -179,8 +179,7 @@ TEST(Protocol, AnEngineLeavesALongCommandToTheHostThatIsExpected) {
   expect_host(*stream, kForLong);
   std::thread::id runner;
   enqueue(
-      *stream, [&] { runner = std::this_thread::get_id(); }, testing::function_kernel(),
-      kLongCommand);
+      *stream, [&] { runner = std::this_thread::get_id(); }, function_kernel(), kLongCommand);
   std::this_thread::sleep_for(kEnginesBegin);
   stream->synchronize();
   EXPECT_EQ(runner, std::this_thread::get_id());
@@ -200,7 +199,7 @@ TEST(Protocol, AnEngineDoesNotWaitForAHostForLongerThanATeamTakes) {
   StreamImpl::of(*stream).host_expectation.note_wait(HostExpectation::Clock::now(),
                                                      std::chrono::hours(1), {});
   enqueue(
-      *stream, [] {}, testing::function_kernel(), kLongCommand);
+      *stream, [] {}, function_kernel(), kLongCommand);
   EXPECT_TRUE(happens([&] { return stream->query(); }));
 }
 
@@ -210,8 +209,7 @@ TEST(Protocol, AnEngineTakesTheStreamBackIfTheExpectedHostDoesNotCome) {
   expect_host(*stream, kEnginesBegin);
   std::thread::id runner;
   enqueue(
-      *stream, [&] { runner = std::this_thread::get_id(); }, testing::function_kernel(),
-      kLongCommand);
+      *stream, [&] { runner = std::this_thread::get_id(); }, function_kernel(), kLongCommand);
   ASSERT_TRUE(happens([&] { return stream->query(); }));
   EXPECT_NE(runner, std::this_thread::get_id());
 }
@@ -223,7 +221,7 @@ TEST(Protocol, AnEngineThatHasLeftAStreamRunsOthers) {
   expect_host(*stream, kForLong);
   std::atomic<bool> has_run{false};
   enqueue(
-      *stream, [&] { has_run = true; }, testing::function_kernel(), kLongCommand);
+      *stream, [&] { has_run = true; }, function_kernel(), kLongCommand);
   std::this_thread::sleep_for(kEnginesBegin);
   bool before = false;
   enqueue(*other, [&] { before = !has_run; });
@@ -275,7 +273,7 @@ TEST(Protocol, AWaiterThatIsHandedAStreamWhenItsGoalIsReachedGivesItBack) {
         running.open();
         end.wait();
       },
-      testing::waiting_kernel());
+      waiting_kernel());
   event.record(*stream);
   std::thread runner([&] { stream->synchronize(); });
   running.wait();

@@ -126,7 +126,7 @@ class NestedWait {
           go_.wait();
           inner_->synchronize();
         },
-        testing::waiting_kernel());
+        waiting_kernel());
     running_.wait();
   }
   void fall_asleep() {
@@ -419,7 +419,7 @@ TEST(Scheduler, EnginesDoNotPreemptWhoWakesThem) {
 TEST(Scheduler, AnEngineLeavesASingleCoreToTheHostForAMillisecond) {
   using Clock = std::chrono::steady_clock;
   if (counters::engines.value() != 0) GTEST_SKIP() << "other tests have started the engines";
-  const testing::OneCore confined;  // first: the settings keep the number of cores
+  const OneCore confined;  // first: the settings keep the number of cores
   OPENREG_NEEDS_ENGINES("it measures when an engine begins");
   const OwnStream stream;
   enqueue_nothing(*stream);

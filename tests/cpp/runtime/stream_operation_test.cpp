@@ -87,7 +87,7 @@ TEST(StreamOperation, DoesNotBeginWithinTheCommandThatEnqueuesIt) {
 
 TEST(StreamOperation, TheThreadThatEndsItRunsWhatIsBriefBehindIt) {
   OPENREG_NEEDS_ENGINES("without them brief commands do not run at once");
-  testing::BusyEngines busy;
+  BusyEngines busy;
   const OwnStream stream;
   const OwnStream other;
   const auto operation = queued(*stream);
@@ -112,14 +112,14 @@ TEST(StreamOperation, BeginsAfterTheWorkBeforeItAndEndsBeforeTheWorkAfterIt) {
   const OwnStream stream;
   std::atomic<bool> before{false};
   std::atomic<bool> after{false};
-  testing::Gate gate;
+  Gate gate;
   enqueue(
       *stream,
       [&] {
         gate.wait();
         before = true;
       },
-      testing::waiting_kernel());
+      waiting_kernel());
   const auto operation = queued(*stream);
   enqueue(*stream, [&] { after = true; });
   EXPECT_FALSE(operation->begun);
@@ -199,7 +199,7 @@ TEST(StreamOperation, IsQueuedWithTheWaitForItsEndEvenIfTheQueueIsFullAndTheHost
     if (interrupts) throw std::runtime_error("interrupted");
   }});
   const OwnStream stream;
-  testing::Blocker blocker(*stream);
+  Blocker blocker(*stream);
   std::optional<QueueLimit> limit(std::in_place, *stream, 2);
   const auto operation = std::make_shared<Operation>();
   EXPECT_EQ(error_of([&] { enqueue(*stream, kernel(), operation); }), "nothing");

@@ -255,9 +255,9 @@ TEST(Stream, DeviceSynchronizeDoesNotWaitForWhatIsSubmittedMeanwhile) {
     returned = true;
   });
   ASSERT_TRUE(watch.see());
-  testing::Gate never_before_the_waiter_returns;
+  Gate never_before_the_waiter_returns;
   enqueue(
-      *second, [&] { never_before_the_waiter_returns.wait(); }, testing::waiting_kernel());
+      *second, [&] { never_before_the_waiter_returns.wait(); }, waiting_kernel());
   held.open();
   EXPECT_TRUE(happens([&] { return returned.load(); }));
   never_before_the_waiter_returns.open();

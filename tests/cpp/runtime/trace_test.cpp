@@ -152,7 +152,7 @@ TEST(Trace, AWaitForAnEventLastsUntilTheEventHasHappened) {
     event.record(*first);
     event.wait(*second);
     enqueue_nothing(*second);
-    ASSERT_TRUE(testing::happens([&] { return counters::parks.value() > parks; }));
+    ASSERT_TRUE(happens([&] { return counters::parks.value() > parks; }));
   }
   second->synchronize();
   first->synchronize();
@@ -184,7 +184,7 @@ TEST(Trace, AnOperationOutsideOfTheDeviceIsACommandUntilItEnds) {
   const auto operation = std::make_shared<Operation>();
   tracing::start(kEnough);
   openreg::enqueue(*stream, kernel, operation);
-  ASSERT_TRUE(testing::happens([&] { return operation->begun.load(); }));
+  ASSERT_TRUE(happens([&] { return operation->begun.load(); }));
   operation->end();
   stream->synchronize();
   const auto commands = of(tracing::stop(), What::kCommand);
@@ -197,7 +197,7 @@ TEST(Trace, AWaitingHostIsASliceOfItsThread) {
   const OwnStream stream;
   tracing::start(kEnough);
   Blocker blocker(*stream);
-  const testing::SleepWatch asleep;
+  const SleepWatch asleep;
   std::thread opener([&] {
     EXPECT_TRUE(asleep.see());
     blocker.open();
@@ -316,7 +316,7 @@ TEST(Trace, ThreadsMayLaunchAndRunWhileRecordingsBeginAndEnd) {
 TEST(Trace, AThreadWithoutMemoryForItsSlicesDropsThem) {
   tracing::start(kEnough);
   std::thread([] {
-    const testing::FailingMemory none;
+    const FailingMemory none;
     tracing::pop_operation();
     const tracing::ThreadSlice slice("a wait");
     EXPECT_NE(slice.id(), 0u);
