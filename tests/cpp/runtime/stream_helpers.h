@@ -8,8 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <stdexcept>
-#include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -214,16 +212,5 @@ class SleepWatch {
  private:
   const std::uint64_t before_ = counters::sleeps.value();
 };
-
-/// The message of what `function` throws; "nothing" if it does not throw.
-template <class F>
-std::string error_of(F&& function) {
-  try {
-    function();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing";
-}
 
 }  // namespace openreg::testing

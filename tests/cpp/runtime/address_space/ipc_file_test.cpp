@@ -17,12 +17,11 @@
 
 #include "../../text.h"
 #include "../limit.h"
-#include "base/error.h"
 
 namespace openreg {
 namespace {
 
-using testing::contains;
+using namespace testing;
 
 constexpr std::size_t kBytes = std::size_t{8} << 20;
 constexpr std::size_t kBlock = 3 * IpcFile::kBlockBytes;
@@ -69,15 +68,6 @@ class Other {
 bool hold_and_receive(IpcFile& file, std::uint32_t generation) {
   file.hold(kBlock);
   return file.receive(kBlock, generation);
-}
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(IpcFile, ABlockWithoutOtherUsersIsRetiredAtOnce) {
@@ -254,7 +244,7 @@ TEST(IpcFile, NoMoreDescriptorsIsAClearErrorAndLeavesNothing) {
   const std::string error = error_of([] {
     // The limit ends before the error is read: the undefined-behaviour sanitizer opens a pipe to
     // check that an object is what it is used as.
-    const testing::Limit none(RLIMIT_NOFILE, 0);
+    const Limit none(RLIMIT_NOFILE, 0);
     const IpcFile file(kBytes);
   });
   EXPECT_PRED2(contains, error,
@@ -266,7 +256,7 @@ TEST(IpcFile, NoFileSizeIsAClearErrorAndLeavesNoDescriptor) {
   const int next = dup(0);
   close(next);
   const std::string error = error_of([] {
-    const testing::Limit small(RLIMIT_FSIZE, 4096);
+    const Limit small(RLIMIT_FSIZE, 4096);
     const IpcFile file(kBytes);
   });
   EXPECT_PRED2(contains, error, "File too large");
