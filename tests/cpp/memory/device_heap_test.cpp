@@ -250,7 +250,7 @@ TEST_F(DeviceHeapTest, WhereNothingHelpsTheAnswerIsNoAddressAndNothingIsLost) {
   EXPECT_EQ(failed.limit, 64 * kMiB);
   EXPECT_EQ(statistics().retries, 1);
   EXPECT_EQ(statistics().out_of_memory, 1);
-  EXPECT_EQ(statistics().allocation.all(), (Counter{1, 2, 2, 1}));
+  EXPECT_EQ(statistics().allocation.all(), (Stat{1, 2, 2, 1}));
   heap.free(held);
   void* fits = allocate(40 * kMiB, *first);
   EXPECT_NE(fits, nullptr);
