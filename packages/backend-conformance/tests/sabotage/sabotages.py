@@ -162,7 +162,7 @@ SABOTAGES = [
         "resize.cpp",
         "  allocator().copy_data(memory.get(), impl.data(), std::min(bytes, impl.nbytes()));\n",
         "",
-        ("storages.storages_are_resized", "storages.resize_keeps_the_elements"),
+        ("hooks.storages_can_be_resized", "storages.resize_keeps_the_elements"),
     ),
     Sabotage(
         "resized_storages_keep_their_memory",
@@ -243,14 +243,14 @@ SABOTAGES = [
         "  const c10::DeviceGuard guard(device.value_or(c10::Device(kAcme)));\n"
         "  return finished(\n      at::detail::empty_generic(",
         "  return finished(\n      at::detail::empty_generic(",
-        ("device.factories_use_the_index_that_they_are_given[empty]", "device.current_device_decides_where_tensors_go"),
+        ("device.factories_use_the_index_that_they_are_given[empty]", "accelerator.current_device_is_set"),
     ),
     Sabotage(
         "absent_devices_are_the_first",
         "device.cpp",
         "  TORCH_CHECK(index >= 0 && index < driver::kDevices,",
         "  if (index >= driver::kDevices) return 0;\n  TORCH_CHECK(index >= 0 && index < driver::kDevices,",
-        ("errors.absent_device_is_refused",),
+        ("device.index_without_a_device_is_refused",),
     ),
     Sabotage(
         "current_device_belongs_to_the_process",
@@ -293,7 +293,7 @@ SABOTAGES = [
         "views.cpp",
         "return fits(self) && fits(from);",
         "return fits(self) && fits(from) && self.device() == from.device();",
-        ("storages.moved_modules_keep_their_parameters",),
+        ("copying.module_keeps_its_parameters_when_it_moves",),
     ),
     Sabotage(
         "set_moves_nothing",

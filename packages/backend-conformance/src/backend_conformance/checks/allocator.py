@@ -122,19 +122,6 @@ def allocations_accumulate(device: Device) -> None:
     )
 
 
-@check(level=Level.COMPLETE, hook="DeviceAllocator::getDeviceStats", needs=("several_devices",))
-def devices_have_their_own_statistics(device: Device) -> None:
-    """What is allocated on one device does not count on another."""
-    other = device.other
-    _require_statistics()
-    gc.collect()
-    here, there = torch.accelerator.memory_allocated(device.this), torch.accelerator.memory_allocated(other)
-    made = torch.empty(_MIB, dtype=torch.uint8, device=other)
-    assert torch.accelerator.memory_allocated(device.this) == here
-    assert torch.accelerator.memory_allocated(other) >= there + _MIB
-    del made
-
-
 @check(level=Level.COMPLETE, hook="DeviceAllocator::emptyCache")
 def cache_can_be_emptied(device: Device) -> None:
     """`torch.accelerator.empty_cache()` returns memory that no tensor uses, and leaves the rest alone."""
@@ -161,21 +148,6 @@ def memory_of_the_device_is_known(device: Device) -> None:
     assert after == total
     assert free <= total - 8 * _MIB, f"8 MiB are in use, but {free} of {total} bytes are free"
     del made
-
-
-@check(level=Level.COMPLETE, hook="c10::reportMemoryUsageToProfiler", needs=("profiler",))
-def allocations_are_in_memory_profiles(device: Device) -> None:
-    """`torch.profiler.profile(profile_memory=True)` has the allocations of the device.
-
-    The allocator reports each allocation and each free; without it the device's columns of the profile are empty.
-    """
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        made = torch.empty(_MIB, dtype=torch.uint8, device=device.this)
-        del made
-    changes = [event.self_device_memory_usage for event in profile.key_averages()]
-    if not any(changes):
-        missing("no allocation of the device is in the profile")
-    assert max(changes) >= _MIB, f"an allocation of 1 MiB appears as {max(changes)} bytes"
 
 
 def _require_statistics() -> None:

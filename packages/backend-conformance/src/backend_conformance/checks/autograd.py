@@ -204,7 +204,9 @@ def backward_may_call_backward(device: Device) -> None:
     assert x.grad is not None and value(x.grad) == 9 * 2**8
 
 
-@check(level=Level.TRAINS, hook="get_rng_state, set_rng_state, device, _initialized of the device module")
+@check(
+    level=Level.TRAINS, hook="get_rng_state, set_rng_state, device, _initialized, get_amp_supported_dtype of the module"
+)
 def checkpoint_repeats_the_forward_pass(device: Device) -> None:
     """`torch.utils.checkpoint`, reentrant or not, repeats the forward pass with the same random numbers.
 

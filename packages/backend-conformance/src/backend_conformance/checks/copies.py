@@ -227,6 +227,7 @@ def tensors_go_between_devices(device: Device) -> None:
         there = x.to(device.this).to(device.other)
         assert there.device == device.other, f"{name}: the copy is on {there.device}"
         device.cpu_equal(there, x)
+        device.cpu_equal(torch.zeros(x.shape, device=device.this).copy_(there), x)
         device.cpu_equal(
             torch.zeros(x.shape, device=device.other, dtype=torch.int64).copy_(x.to(device.this)), x.long()
         )

@@ -138,20 +138,6 @@ def tensors_of_the_cpu_are_refused(device: Device) -> None:
     device.cpu_equal(torch.tensor(2.0) * a, torch.full((3, 3), 2.0))
 
 
-@check(level=Level.BOOTS, hook="DeviceGuardImplInterface::setDevice")
-def absent_device_is_refused(device: Device) -> None:
-    """A device index that does not exist is refused, by factories, copies and the current device, which remains usable.
-
-    setDevice and the allocator check the index against deviceCount.
-    """
-    nowhere = torch.device(device.name, device.count)
-    expect_error(lambda: torch.ones(2, device=nowhere), Exception)
-    expect_error(lambda: torch.ones(2).to(nowhere), Exception)
-    expect_error(lambda: torch.accelerator.set_device_index(device.count), Exception)
-    assert torch.accelerator.current_device_index() == 0
-    device.cpu_equal(torch.ones(2, device=device.name) + 1, torch.full((2,), 2.0))
-
-
 INDEXED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "index": lambda x, i: x[i],
     "gather": lambda x, i: torch.gather(x, 0, i),

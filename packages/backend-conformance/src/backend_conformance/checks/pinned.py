@@ -12,7 +12,7 @@ import threading
 
 import torch
 
-from backend_conformance import Device, Level, check, missing, not_applicable, vacuous
+from backend_conformance import Device, Level, check, missing, not_applicable
 from backend_conformance.evidence import refused
 
 _ALLOCATOR = "PrivateUse1HooksInterface::getPinnedMemoryAllocator"
@@ -119,50 +119,6 @@ def non_blocking_copy_to_the_host_arrives(device: Device) -> None:
     torch.testing.assert_close(target, torch.arange(1000.0) + 1)
 
 
-@check(level=Level.ASYNCHRONOUS, hook="aten::_copy_from with non_blocking and pinned memory", needs=("streams",))
-def copy_from_pinned_memory_does_not_wait(device: Device) -> None:
-    """A copy with `non_blocking=True` of pinned memory returns before earlier work of the stream is done.
-
-    The reason for pinned memory: the next batch is copied while the device computes.
-    """
-    pinned = torch.full((1 << 16,), 3.0).pin_memory()
-    target = torch.zeros(1 << 16).pin_memory()
-    there = torch.full((1 << 16,), 5.0, device=device.this)
-    for name, copy in {
-        "to": lambda: pinned.to(device.this, non_blocking=True),
-        "from": lambda: target.copy_(there, non_blocking=True),
-    }.items():
-        if not any(_returns_ahead(device, copy) for _ in range(3)):
-            missing(f"a copy {name} the device waits for the work before it, with pinned memory and non_blocking=True")
-    device.cpu_equal(pinned.to(device.this, non_blocking=True), pinned)
-    device.synchronize()
-    torch.testing.assert_close(target, torch.full((1 << 16,), 5.0))
-
-
-@check(level=Level.ASYNCHRONOUS, hook="HostAllocator::record_event", needs=("streams",))
-def pinned_memory_is_not_reused_before_it_was_read(device: Device) -> None:
-    """Pinned memory that is freed while a copy from it is under way keeps its bytes until the copy has completed.
-
-    The copy calls `record_event` of the host's allocator. An allocator that hands the block out at once gives the
-    copy what the next owner writes.
-    """
-    size = 1 << 16
-    for turn in range(6):
-        pinned = torch.full((size,), float(turn)).pin_memory()
-        if not device.enough_work():
-            vacuous("the host was never seen to run ahead of the device")
-        there = pinned.to(device.this, non_blocking=True)
-        del pinned
-        others = [torch.full((size,), -5.0, pin_memory=True) for _ in range(2)]
-        ahead = not torch.accelerator.current_stream().query()
-        values = there.cpu()
-        assert values.eq(turn).all(), f"the copy has {values.unique().tolist()[:4]} instead of {turn}"
-        del others
-        if ahead:
-            return
-    vacuous("the copies had completed before the memory was used again")
-
-
 @check(level=Level.COMPLETE, hook="at::setHostAllocator; empty_cache", needs=("pinned_memory",), timeout=90.0)
 def cache_of_the_host_can_be_emptied(device: Device) -> None:
     """`torch.accelerator.empty_host_cache()` returns pinned memory that is not in use, and keeps what is.
@@ -182,17 +138,6 @@ def cache_of_the_host_can_be_emptied(device: Device) -> None:
     if ended.returncode < 0:
         missing(f"the process dies by signal {-ended.returncode}: at::setHostAllocator was not called for the device")
     assert device.output(program).strip() == "[0.0, 1.0, 2.0, 3.0] True [0.0, 1.0, 2.0, 3.0]"
-
-
-def _returns_ahead(device: Device, action: object) -> bool:
-    """Whether a call returns while the work before it is unfinished."""
-    if not device.enough_work():
-        vacuous("the host was never seen to run ahead of the device")
-    stream = torch.accelerator.current_stream()
-    action()  # type: ignore[operator]
-    ahead = not stream.query()
-    stream.synchronize()
-    return ahead
 
 
 def _ahead(device: Device) -> bool:

@@ -58,7 +58,10 @@ def elements_can_be_read(device: Device) -> None:
     assert complex(torch.tensor(1 + 2j, device=device.this)) == 1 + 2j
     assert torch.tensor(1 << 40, device=device.this).item() == 1 << 40
     assert torch.tensor(True, device=device.this).item() is True
-    assert 4.0 in x
+    assert 4.0 in x and len(x) == 2 and [row[0].item() for row in x] == [1.5, 0.0] and x[0, -1:].item() == -2.0
+    assert torch.tensor([1 + 2j, -1j], device=device.this).tolist() == [1 + 2j, -1j]
+    for dtype in (torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.int32):
+        assert torch.tensor([0, 7], device=device.this).to(dtype)[1].item() == 7
 
 
 @check(level=Level.BOOTS, hook="aten::_local_scalar_dense")

@@ -197,26 +197,6 @@ def fork_rng_restores(device: Device) -> None:
         assert torch.equal(before, after)
 
 
-@check(
-    level=Level.TRAINS, hook="_initialized, device, get_rng_state, set_rng_state, get_amp_supported_dtype of the module"
-)
-def checkpointing_repeats_dropout(device: Device) -> None:
-    """Activation checkpointing computes the forward pass again with the same random numbers.
-
-    `torch.utils.checkpoint` saves the states of the devices only if `_initialized` of the module is true: otherwise the
-    second pass drops other elements, silently.
-    """
-    torch.manual_seed(0)
-    for reentrant in (False, True):
-        x = torch.ones(500, device=device.this, requires_grad=True)
-        y = torch.utils.checkpoint.checkpoint(
-            lambda value: torch.nn.functional.dropout(value, 0.5), x, use_reentrant=reentrant
-        )
-        y.sum().backward()
-        assert x.grad is not None
-        assert torch.equal(x.grad.cpu(), y.detach().cpu()), "the second pass drops other elements than the first"
-
-
 @check(level=Level.TRAINS, hook="GeneratorImpl::mutex_ is held while seed and offset are read")
 def threads_do_not_get_the_same_numbers(device: Device) -> None:
     """Threads that draw from one generator get different numbers."""

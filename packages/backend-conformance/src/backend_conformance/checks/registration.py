@@ -67,18 +67,6 @@ def module_says_that_the_device_is_available(device: Device) -> None:
     assert isinstance(count, int) and count >= 1, f"device_count() is {count!r}"
 
 
-@check(level=Level.BOOTS, hook="torch.utils.rename_privateuse1_backend, at::RegisterPrivateUse1HooksInterface")
-def device_is_the_accelerator(device: Device) -> None:
-    """`torch.accelerator` finds the device.
-
-    Programs that name no device use `torch.accelerator`. It finds a backend that has renamed its slot; a PyTorch that
-    was built for another accelerator may prefer that one.
-    """
-    assert torch.accelerator.is_available()
-    found = torch.accelerator.current_accelerator()
-    assert found is not None and found.type == device.name, f"torch.accelerator.current_accelerator() is {found}"
-
-
 @check(level=Level.BOOTS, hook="the key set of the tensors that the factories make")
 def tensors_have_the_dispatch_key(device: Device) -> None:
     """A tensor of the device has the device's dispatch key and an autograd key.

@@ -7,7 +7,6 @@ for `out=` arguments, for FSDP, for serialization and for deep copies.
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from backend_conformance import Device, Level, check
 from backend_conformance.evidence import expect_error
@@ -116,26 +115,6 @@ def set_gives_a_tensor_another_storage(device: Device) -> None:
     expect_error(lambda: torch.empty(0, device=device.this).set_(torch.ones(2)), RuntimeError)  # type: ignore[call-overload]
 
 
-@check(level=Level.TRAINS, hook="PrivateUse1HooksInterface::resizePrivateUse1Bytes")
-def storages_are_resized(device: Device) -> None:
-    """`UntypedStorage.resize_` keeps the bytes, frees all memory at 0, and tensors of the storage stay valid.
-
-    FSDP frees parameters this way, and allocates them again.
-    """
-    x = torch.arange(4.0, device=device.this)
-    storage = x.untyped_storage()
-    storage.resize_(64)
-    assert storage.nbytes() == 64 and x.data_ptr() == storage.data_ptr()
-    device.cpu_equal(x, torch.arange(4.0))
-    storage.resize_(8)
-    assert storage.nbytes() == 8
-    storage.resize_(0)
-    assert storage.nbytes() == 0 and storage.device == device.this
-    storage.resize_(16)
-    x.copy_(torch.arange(4.0) + 1)
-    device.cpu_equal(x, torch.arange(4.0) + 1)
-
-
 @check(level=Level.TRAINS, hook="aten::_copy_from, set_.source_Storage")
 def storages_are_copied(device: Device) -> None:
     """Storages can be copied to the host, back, cloned, filled and read by element.
@@ -168,26 +147,3 @@ def lazy_clones_separate_at_the_first_write(device: Device) -> None:
     z = torch._lazy_clone(x)
     x.zero_()
     device.cpu_equal(z, torch.arange(4.0))
-
-
-@check(level=Level.TRAINS, hook="aten::_has_compatible_shallow_copy_type")
-def moved_modules_keep_their_parameters(device: Device) -> None:
-    """`Module.to` changes the parameters' data, and keeps the parameter objects; so does `tensor.data = other`.
-
-    Otherwise an optimizer created earlier keeps updating the parameters on the CPU, and training has no effect.
-    """
-    module = nn.Linear(2, 2)
-    weight = module.weight
-    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
-    module.to(device.this)
-    assert module.weight is weight, "Module.to made new parameters"
-    assert weight.device == device.this
-    before = weight.detach().cpu()
-    module(torch.ones(1, 2, device=device.this)).sum().backward()
-    optimizer.step()
-    device.cpu_equal(module.weight, before - 1)
-    module.cpu()
-    assert module.weight is weight and weight.device.type == "cpu"
-    tensor = torch.ones(2)
-    tensor.data = torch.zeros(3, device=device.this)
-    assert tensor.device == device.this and tensor.shape == (3,)

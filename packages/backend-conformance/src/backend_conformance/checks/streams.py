@@ -118,7 +118,7 @@ def stream_context_restores_the_stream(device: Device) -> None:
 
 @check(level=Level.ASYNCHRONOUS, hook="exchangeStream, exchangeDevice", needs=("streams", "several_devices"))
 def stream_context_switches_the_device(device: Device) -> None:
-    """`with stream:` of another device makes that device current, and restores both afterwards.
+    """`with stream:` of another device makes that device current, and restores both, also after an exception.
 
     PyTorch calls exchangeDevice and exchangeStream; exchangeStream itself must not switch the device.
     """
@@ -129,6 +129,11 @@ def stream_context_switches_the_device(device: Device) -> None:
         assert torch.accelerator.current_stream() == stream
         assert torch.accelerator.current_stream(device.this) == before, "the other device's current stream changed, too"
         assert torch.ones(1, device=device.name).device == device.other
+    try:
+        with stream:
+            raise KeyError
+    except KeyError:
+        pass
     assert torch.accelerator.current_device_index() == 0
     assert torch.accelerator.current_stream() == before
     assert torch.accelerator.current_stream(device.other) == elsewhere, "the other device kept the stream"
@@ -238,15 +243,16 @@ def device_synchronize_waits_for_all_streams(device: Device) -> None:
 
     It calls synchronizeDevice, which must wait for each stream of the device, not only for the current stream.
     """
-    stream = torch.Stream(device.this)
+    stream, other = torch.Stream(device.this), torch.Stream(device.this)
     (written,) = buffers(device, 1)
     trials = Trials(device, stream)
     for number in trials:
         with stream:
             written.fill_(number)
+        other.wait_stream(stream)
         trials.ahead()
         torch.accelerator.synchronize()
-        assert stream.query(), "the device's synchronize() left a stream with unfinished work"
+        assert stream.query() and other.query(), "the device's synchronize() left a stream with unfinished work"
         assert value(written) == number, "the device's synchronize() returned before a stream's work was complete"
 
 
