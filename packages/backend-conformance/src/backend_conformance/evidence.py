@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -43,6 +44,16 @@ class Trials:
             self.shown += 1
 
 
+def late_writes(device: Device, stream: torch.Stream, target: torch.Tensor, wanted: int = 3) -> Iterator[int]:
+    """Trials in which the stream has yet to write the number, which the trial gets, to all elements of a tensor."""
+    trials = Trials(device, stream, wanted)
+    for number in trials:
+        with stream:
+            target.fill_(number)
+        trials.ahead()
+        yield number
+
+
 _SIZE = 1 << 14
 
 
@@ -54,6 +65,13 @@ def buffers(device: Device, count: int, where: torch.device | None = None) -> li
     tensors[0].copy_(tensors[-1])
     torch.accelerator.synchronize(tensors[0].device)
     return tensors
+
+
+def in_threads(*calls: Callable[[], object]) -> None:
+    """Makes the calls at the same time, each in a thread, and raises the first one's error."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        for each in [threads.submit(call) for call in calls]:
+            each.result()
 
 
 def has_numpy() -> bool:
@@ -88,3 +106,11 @@ def value(tensor: torch.Tensor) -> float:
     """The single value that all elements have; NaN if they differ."""
     host = tensor.detach().cpu().double().reshape(-1)
     return float(host[0]) if bool((host == host[0]).all()) else float("nan")
+
+
+def value_on(stream: torch.Stream, tensor: torch.Tensor, copy: torch.Tensor) -> float:
+    """The value of a tensor as work of a stream reads it, which copies it to another tensor first."""
+    with stream:
+        copy.copy_(tensor)
+    stream.synchronize()
+    return value(copy)

@@ -7,7 +7,6 @@ for all others. With the fallthrough alone autocast is accepted and does nothing
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from backend_conformance import Device, Level, check, missing, not_applicable
-from backend_conformance.evidence import refused
+from backend_conformance.evidence import in_threads, refused
 
 _Operator = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -148,9 +147,7 @@ def contexts_nest_and_belong_to_the_thread(device: Device) -> None:
         with torch.autocast(device.name, enabled=False):
             assert (a @ b).dtype == torch.float32
         assert (a @ b).dtype == dtype
-        thread = threading.Thread(target=lambda: seen.append((a @ b).dtype))
-        thread.start()
-        thread.join()
+        in_threads(lambda: seen.append((a @ b).dtype))
     assert seen == [torch.float32], "another thread has autocast, too"
     assert not torch.is_autocast_enabled(device.name)
 

@@ -7,13 +7,13 @@ work in these threads.
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from typing import Any
 
 import torch
 
 from backend_conformance import Device, Level, check
-from backend_conformance.evidence import expect_error, value
+from backend_conformance.evidence import expect_error, in_threads, value
 
 
 @check(level=Level.TRAINS, hook="PrivateUse1HooksInterface::hasPrimaryContext")
@@ -155,24 +155,15 @@ def backward_runs_in_several_threads(device: Device) -> None:
 
     They share the engine's thread of the device.
     """
-    wrong: list[str] = []
 
     def work(start: float) -> None:
-        try:
-            x = torch.full((64,), start, device=device.this, requires_grad=True)
-            for repetition in range(1, 21):
-                (x * x).sum().backward()
-                if x.grad is not None and value(x.grad) != 2 * start * repetition:
-                    wrong.append(f"thread {start} got {x.grad}")
-        except Exception as error:
-            wrong.append(f"thread {start}: {type(error).__name__}: {error}")
+        x = torch.full((64,), start, device=device.this, requires_grad=True)
+        for repetition in range(1, 21):
+            (x * x).sum().backward()
+            assert x.grad is not None
+            assert value(x.grad) == 2 * start * repetition, f"thread {start} got {x.grad}"
 
-    threads = [threading.Thread(target=work, args=(float(number),)) for number in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong, "; ".join(wrong)
+    in_threads(*(partial(work, float(number)) for number in range(1, 5)))
 
 
 @check(level=Level.TRAINS, hook="kernels in the engine's threads")

@@ -256,20 +256,25 @@ def copies_between_devices_are_ordered(device: Device) -> None:
         assert value(z) == 2 * number, f"the other device read {value(z) / 2}, not {number}"
 
 
+def overwrite_source(device: Device, non_blocking: bool) -> None:
+    """Copies from pageable memory behind other work, and overwrites the source when the call has returned."""
+    y = torch.zeros(1 << 16, device=device.this)
+    trials = Trials(device, torch.accelerator.current_stream())
+    for number in trials:
+        x = torch.full((1 << 16,), float(number))
+        trials.ahead()
+        y.copy_(x, non_blocking=non_blocking)
+        x.fill_(-1)
+        assert value(y) == number, "the device read the source after the call had returned"
+
+
 @check(level=Level.ASYNCHRONOUS, hook="aten::_copy_from with non_blocking", needs=("streams",))
 def source_on_the_host_may_change_after_a_blocking_copy(device: Device) -> None:
     """After a copy from the host without `non_blocking` the program may overwrite the source.
 
     If the copy is queued behind other work, the backend has to wait, or to keep the bytes.
     """
-    y = torch.zeros(1 << 16, device=device.this)
-    trials = Trials(device, torch.accelerator.current_stream())
-    for number in trials:
-        x = torch.full((1 << 16,), float(number))
-        trials.ahead()
-        y.copy_(x)
-        x.fill_(-1)
-        assert value(y) == number, "the device read the source after the call had returned"
+    overwrite_source(device, non_blocking=False)
 
 
 @check(level=Level.ASYNCHRONOUS, hook="aten::_copy_from with non_blocking", needs=("streams",))
@@ -278,14 +283,7 @@ def source_in_pageable_memory_may_be_freed(device: Device) -> None:
 
     CUDA stages such a copy, and programs rely on it: they free or overwrite the source at once.
     """
-    y = torch.zeros(1 << 16, device=device.this)
-    trials = Trials(device, torch.accelerator.current_stream())
-    for number in trials:
-        x = torch.full((1 << 16,), float(number))
-        trials.ahead()
-        y.copy_(x, non_blocking=True)
-        x.fill_(-1)
-        assert value(y) == number, "the device read pageable memory after the call had returned"
+    overwrite_source(device, non_blocking=True)
 
 
 @check(

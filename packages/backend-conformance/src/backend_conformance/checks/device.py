@@ -7,13 +7,12 @@ device's module has the same functions for Python.
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 
 import torch
 
 from backend_conformance import Device, Level, check
-from backend_conformance.evidence import refused
+from backend_conformance.evidence import in_threads, refused
 from backend_conformance.verdicts import first_line
 
 _FACTORIES = {
@@ -61,7 +60,7 @@ def first_device_is_current_at_first(device: Device) -> None:
         seen.append(torch.accelerator.current_device_index())
         seen.append(torch.ones(2, device=device.name).device)
 
-    _in_thread(look)
+    in_threads(look)
     assert seen == [0, device.this], f"a new thread has the current device {seen[0]}, and its tensors are on {seen[1]}"
 
 
@@ -106,7 +105,6 @@ def factories_use_the_index_that_they_are_given(device: Device, case: str) -> No
 def threads_on_several_devices_do_not_mix(device: Device) -> None:
     """Four threads that switch between devices find each result on their own device, with the right values."""
     count = min(device.count, 4)
-    failures: list[str] = []
 
     def work(number: int) -> None:
         for turn in range(20):
@@ -114,15 +112,11 @@ def threads_on_several_devices_do_not_mix(device: Device) -> None:
             torch.accelerator.set_device_index(index)
             value = torch.full((16, 16), float(number + 1), device=device.name)
             product = value @ torch.eye(16, device=device.name)
-            if product.device.index != index or product.cpu().ne(number + 1).any():
-                failures.append(f"thread {number}: {product.device} instead of {index}, {product[0, 0].item()}")
+            assert product.device.index == index and product.cpu().eq(number + 1).all(), (
+                f"thread {number}: {product.device} instead of {index}, {product[0, 0].item()}"
+            )
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert not failures, failures[0]
+    in_threads(*(partial(work, number) for number in range(4)))
 
 
 @check(level=Level.TRAINS, hook="current_device and set_device of the module")
@@ -215,19 +209,3 @@ def module_knows_that_the_device_is_in_use(device: Device) -> None:
     torch.ones(1, device=device.this)
     assert device.module.is_initialized() is True
     assert not device.module._is_in_bad_fork()
-
-
-def _in_thread(work: object) -> None:
-    errors: list[BaseException] = []
-
-    def guarded() -> None:
-        try:
-            work()  # type: ignore[operator]
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=guarded)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]

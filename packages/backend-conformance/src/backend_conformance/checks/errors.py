@@ -138,6 +138,19 @@ def tensors_of_the_cpu_are_refused(device: Device) -> None:
     device.cpu_equal(torch.tensor(2.0) * a, torch.full((3, 3), 2.0))
 
 
+def reported(call: Callable[[], object]) -> None:
+    """The call, or the wait for the device that follows, has to raise an error."""
+    try:
+        result = call()
+        torch.accelerator.synchronize()
+        found = result.cpu() if isinstance(result, torch.Tensor) else result
+    except NotImplementedError:
+        raise
+    except Exception:
+        return
+    wrong(f"no exception: the result is {found}")
+
+
 INDEXED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "index": lambda x, i: x[i],
     "gather": lambda x, i: torch.gather(x, 0, i),
@@ -155,15 +168,7 @@ def index_out_of_range_is_reported(device: Device, case: str) -> None:
     """
     x, index = torch.arange(4.0, device=device.this), torch.tensor([1, 99], device=device.this)
     device.cpu_equal(INDEXED[case](x, index.clamp(max=2)).sum() * 0, torch.tensor(0.0))
-    try:
-        result = INDEXED[case](x, index)
-        torch.accelerator.synchronize()
-        values = result.cpu()
-    except NotImplementedError:
-        raise
-    except Exception:
-        return
-    wrong(f"no exception: the result is {values.reshape(-1)[:4].tolist()}")
+    reported(lambda: INDEXED[case](x, index))
 
 
 @check(level=Level.ASYNCHRONOUS, hook="errors of kernels", alone=True)
@@ -175,15 +180,12 @@ def error_is_not_lost_between_streams(device: Device) -> None:
     stream = torch.Stream(device.this)
     x, index = torch.arange(4.0, device=device.this), torch.tensor([99], device=device.this)
     torch.accelerator.synchronize()
-    try:
+
+    def call() -> None:
         with stream:
-            result = x[index]
-        torch.accelerator.synchronize()
-    except NotImplementedError:
-        raise
-    except Exception:
-        return
-    wrong(f"synchronize() raised nothing; the result is {result.shape}")
+            x[index]
+
+    reported(call)
 
 
 @check(level=Level.COMPLETE, hook="TORCH_CHECK in a kernel that ran behind the host", alone=True)
@@ -194,14 +196,7 @@ def assert_async_reports_a_false_condition(device: Device) -> None:
     """
     torch._assert_async(torch.ones((), device=device.this))
     torch.accelerator.synchronize()
-    try:
-        torch._assert_async(torch.zeros((), device=device.this))
-        torch.accelerator.synchronize()
-    except NotImplementedError:
-        raise
-    except Exception:
-        return
-    wrong("a false condition was not reported")
+    reported(lambda: torch._assert_async(torch.zeros((), device=device.this)))
 
 
 @check(level=Level.TRAINS, hook="exceptions in backward()")

@@ -6,13 +6,12 @@ backend's event is created at the first record, on the device of the stream.
 
 from __future__ import annotations
 
-import threading
 import time
 
 import torch
 
 from backend_conformance import Device, Level, check, missing, vacuous
-from backend_conformance.evidence import Trials, buffers, value
+from backend_conformance.evidence import Trials, buffers, in_threads, late_writes, value, value_on
 
 
 @check(level=Level.ASYNCHRONOUS, hook="DeviceGuardImplInterface::record", needs=("streams",))
@@ -42,12 +41,8 @@ def query_tells_whether_the_event_is_complete(device: Device) -> None:
     """
     stream, event = torch.Stream(device.this), torch.Event(device.this)
     (x,) = buffers(device, 1)
-    trials = Trials(device, stream)
-    for number in trials:
-        with stream:
-            x.fill_(number)
+    for number in late_writes(device, stream, x):
         event.record(stream)
-        trials.ahead()
         while not event.query():
             time.sleep(0.0005)
         assert value(x) == number, "query() was True before the work was complete"
@@ -63,12 +58,8 @@ def synchronize_waits_for_the_event(device: Device) -> None:
     """
     stream, event = torch.Stream(device.this), torch.Event(device.this)
     (x,) = buffers(device, 1)
-    trials = Trials(device, stream)
-    for number in trials:
-        with stream:
-            x.fill_(number)
+    for number in late_writes(device, stream, x):
         event.record(stream)
-        trials.ahead()
         event.synchronize()
         assert value(x) == number, "synchronize() returned before the work before the record was complete"
 
@@ -100,21 +91,15 @@ def waiting_stream_sees_earlier_work(device: Device) -> None:
     """
     producer, consumer = torch.Stream(device.this), torch.Stream(device.this)
     x, y = buffers(device, 2)
-    trials = Trials(device, producer, wanted=4)
-    for number in trials:
+    for number in late_writes(device, producer, x, wanted=4):
         event = torch.Event(device.this)
-        with producer:
-            x.fill_(number)
         event.record(producer)
-        trials.ahead()
         with consumer:
             if number % 2:
                 event.wait()
             else:
                 consumer.wait_event(event)
-            y.copy_(x)
-        consumer.synchronize()
-        assert value(y) == number, f"the waiting stream read {value(y)}, the former value, not {number}"
+        assert value_on(consumer, x, y) == number, f"the waiting stream read {value(y)}, the former value, not {number}"
 
 
 @check(level=Level.ASYNCHRONOUS, hook="DeviceGuardImplInterface::record", needs=("streams",))
@@ -126,19 +111,12 @@ def second_record_does_not_release_earlier_waits(device: Device) -> None:
     slow, fast, consumer = (torch.Stream(device.this) for _ in range(3))
     event = torch.Event(device.this)
     x, y = buffers(device, 2)
-    trials = Trials(device, slow)
-    for number in trials:
-        with slow:
-            x.fill_(number)
+    for number in late_writes(device, slow, x):
         event.record(slow)
-        trials.ahead()
         consumer.wait_event(event)
         event.record(fast)
         event.synchronize()
-        with consumer:
-            y.copy_(x)
-        consumer.synchronize()
-        assert value(y) == number, "a second record released a stream that waited for the first"
+        assert value_on(consumer, x, y) == number, "a second record released a stream that waited for the first"
         slow.synchronize()
 
 
@@ -170,12 +148,9 @@ def record_uses_the_current_stream(device: Device) -> None:
     """
     stream, event = torch.Stream(device.this), torch.Event(device.this)
     (x,) = buffers(device, 1)
-    trials = Trials(device, stream)
-    for number in trials:
+    for number in late_writes(device, stream, x):
         with stream:
-            x.fill_(number)
             event.record()
-        trials.ahead()
         event.synchronize()
         assert value(x) == number, "the event was not recorded on the current stream"
 
@@ -188,12 +163,8 @@ def record_event_returns_a_recorded_event(device: Device) -> None:
     """
     stream, given = torch.Stream(device.this), torch.Event(device.this)
     (x,) = buffers(device, 1)
-    trials = Trials(device, stream)
-    for number in trials:
-        with stream:
-            x.fill_(number)
+    for number in late_writes(device, stream, x):
         event = stream.record_event() if number % 2 else stream.record_event(given)
-        trials.ahead()
         assert event.device == device.this and event.event_id != 0
         assert number % 2 or event is given
         event.synchronize()
@@ -208,19 +179,12 @@ def events_may_be_destroyed_early(device: Device) -> None:
     """
     producer, consumer = torch.Stream(device.this), torch.Stream(device.this)
     x, y = buffers(device, 2)
-    trials = Trials(device, producer)
-    for number in trials:
-        with producer:
-            x.fill_(number)
+    for number in late_writes(device, producer, x):
         event = producer.record_event()
-        trials.ahead()
         consumer.wait_event(event)
         del event
         reused = [torch.Stream(device.this).record_event() for _ in range(8)]  # may take the freed event's place
-        with consumer:
-            y.copy_(x)
-        consumer.synchronize()
-        assert value(y) == number, "a destroyed event released the stream that waited for it"
+        assert value_on(consumer, x, y) == number, "a destroyed event released the stream that waited for it"
         del reused
 
 
@@ -241,9 +205,7 @@ def events_pass_between_threads(device: Device) -> None:
                 x.fill_(number)
                 event.record()
 
-        thread = threading.Thread(target=write)
-        thread.start()
-        thread.join()
+        in_threads(write)
         trials.ahead()
         with consumer:
             event.wait()
@@ -261,12 +223,8 @@ def events_are_on_the_device_of_their_stream(device: Device) -> None:
     event = torch.Event(torch.device(device.name))
     stream = torch.Stream(device.other)
     (x,) = buffers(device, 1, device.other)
-    trials = Trials(device, stream)
-    for number in trials:
-        with stream:
-            x.fill_(number)
+    for number in late_writes(device, stream, x):
         event = stream.record_event()
-        trials.ahead()
         assert event.device == device.other, f"the event is on {event.device}"
         assert torch.accelerator.current_device_index() == 0, "record changed the current device"
         event.synchronize()

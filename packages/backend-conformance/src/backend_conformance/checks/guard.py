@@ -7,12 +7,12 @@ passes.
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 
 import torch
 
 from backend_conformance import Device, Level, check
-from backend_conformance.evidence import refused
+from backend_conformance.evidence import in_threads, refused
 
 
 @check(
@@ -78,7 +78,5 @@ def new_threads_can_use_the_device(device: Device) -> None:
         results.append(torch.full((4,), number, device=device.name).sum().item())
 
     for number in range(16):
-        thread = threading.Thread(target=fill, args=(number,))
-        thread.start()
-        thread.join()
+        in_threads(partial(fill, number))
     assert results == [4.0 * number for number in range(16)]

@@ -8,12 +8,10 @@ before the copy has completed: copies call its `record_event`.
 
 from __future__ import annotations
 
-import threading
-
 import torch
 
 from backend_conformance import Device, Level, check, missing, not_applicable
-from backend_conformance.evidence import refused
+from backend_conformance.evidence import in_threads, refused
 
 _ALLOCATOR = "PrivateUse1HooksInterface::getPinnedMemoryAllocator"
 _POINTER = "PrivateUse1HooksInterface::isPinnedPtr"
@@ -32,10 +30,8 @@ def pinned_copy_has_the_values(device: Device) -> None:
     device.cpu_equal(pinned.to(device.this), host)
     assert pinned.pin_memory().data_ptr() == pinned.data_ptr(), "pinned memory is copied to be pinned"
     found: list[torch.Tensor] = []
-    thread = threading.Thread(target=lambda: found.append(torch.arange(5.0).pin_memory()))
-    thread.start()
-    thread.join()
-    assert found and found[0].is_pinned() and found[0].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    in_threads(lambda: found.append(torch.arange(5.0).pin_memory()))
+    assert found[0].is_pinned() and found[0].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 @check(level=Level.TRAINS, hook=_POINTER)

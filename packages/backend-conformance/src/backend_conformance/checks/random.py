@@ -8,14 +8,14 @@ they will use.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.utils.checkpoint
 
 from backend_conformance import Device, Level, check, missing
-from backend_conformance.evidence import refused
+from backend_conformance.evidence import in_threads, refused
 
 # Operators with a generator as an argument.
 _DRAWS: dict[str, Callable[[torch.device, torch.Generator | None], torch.Tensor]] = {
@@ -207,11 +207,7 @@ def threads_do_not_get_the_same_numbers(device: Device) -> None:
         for _ in range(50):
             numbers.append(torch.rand(16, device=device.this))
 
-    threads = [threading.Thread(target=draw, args=(numbers,)) for numbers in drawn]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    in_threads(*(partial(draw, numbers) for numbers in drawn))
     calls = {tuple(call.tolist()) for numbers in drawn for call in numbers}
     assert len(calls) == 200, f"{200 - len(calls)} of 200 calls in 4 threads have the numbers of another"
 

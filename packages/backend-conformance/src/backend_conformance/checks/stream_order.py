@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from backend_conformance import Device, Level, check
-from backend_conformance.evidence import Trials, buffers, value
+from backend_conformance.evidence import Trials, buffers, late_writes, value, value_on
 
 
 @check(level=Level.ASYNCHRONOUS, hook="streams of the device run their work in order", needs=("streams",))
@@ -21,16 +21,13 @@ def work_of_a_stream_runs_in_order(device: Device) -> None:
     """
     stream = torch.Stream(device.this)
     x, y = buffers(device, 2)
-    trials = Trials(device, stream)
-    for number in trials:
+    for number in late_writes(device, stream, x):
         with stream:
-            x.fill_(number)
             for _ in range(4):
                 x.mul_(2)
                 x.add_(3)
             y.copy_(x)
             x.zero_()
-        trials.ahead()
         stream.synchronize()
         assert value(y) == 16 * number + 45 and value(x) == 0, f"operations changed places: {value(y)}, {value(x)}"
 
@@ -43,16 +40,9 @@ def wait_stream_orders_streams(device: Device) -> None:
     """
     producer, consumer = torch.Stream(device.this), torch.Stream(device.this)
     x, y = buffers(device, 2)
-    trials = Trials(device, producer)
-    for number in trials:
-        with producer:
-            x.fill_(number)
-        trials.ahead()
+    for number in late_writes(device, producer, x):
         consumer.wait_stream(producer)
-        with consumer:
-            y.copy_(x)
-        consumer.synchronize()
-        assert value(y) == number, f"the waiting stream read {value(y)}, the former value, not {number}"
+        assert value_on(consumer, x, y) == number, f"the waiting stream read {value(y)}, the former value, not {number}"
 
 
 @check(level=Level.ASYNCHRONOUS, hook="DeviceGuardImplInterface::block", needs=("streams",))
@@ -64,11 +54,7 @@ def chains_of_streams_keep_their_order(device: Device) -> None:
     streams = [torch.Stream(device.this) for _ in range(5)]
     source, *parts, total = buffers(device, 5)
     first, *middle, last = streams
-    trials = Trials(device, first)
-    for number in trials:
-        with first:
-            source.fill_(number)
-        trials.ahead()
+    for number in late_writes(device, first, source):
         for factor, (stream, part) in enumerate(zip(middle, parts, strict=True), start=1):
             stream.wait_stream(first)
             with stream:
@@ -113,15 +99,9 @@ def streams_of_two_devices_are_ordered(device: Device) -> None:
     y, z = buffers(device, 2, device.other)
     y.copy_(x)
     torch.accelerator.synchronize(1)
-    trials = Trials(device, producer)
-    for number in trials:
+    for number in late_writes(device, producer, x):
         with producer:
-            x.fill_(number)
             y.copy_(x)
-        trials.ahead()
         consumer.wait_stream(producer)
-        with consumer:
-            z.copy_(y)
-        consumer.synchronize()
-        assert value(z) == number, f"the stream of the other device read {value(z)}, not {number}"
+        assert value_on(consumer, y, z) == number, f"the stream of the other device read {value(z)}, not {number}"
         torch.accelerator.synchronize(0)

@@ -8,13 +8,13 @@ that completes each operation before the call returns is ordered without streams
 
 from __future__ import annotations
 
-import threading
 import time
+from functools import partial
 
 import torch
 
 from backend_conformance import Device, Level, check, missing
-from backend_conformance.evidence import Trials, buffers, value
+from backend_conformance.evidence import buffers, in_threads, late_writes, value
 
 
 @check(level=Level.BOOTS, hook="DeviceGuardImplInterface::getStream")
@@ -171,9 +171,7 @@ def current_stream_belongs_to_the_thread(device: Device) -> None:
         torch.accelerator.set_stream(torch.Stream(device.this))
 
     with stream:
-        thread = threading.Thread(target=look)
-        thread.start()
-        thread.join()
+        in_threads(look)
         assert torch.accelerator.current_stream() == stream, "another thread changed this thread's stream"
     assert seen == [default], f"a new thread's current stream is {seen}, not the default stream"
 
@@ -208,11 +206,7 @@ def query_tells_whether_work_is_unfinished(device: Device) -> None:
     """
     stream = torch.Stream(device.this)
     (written,) = buffers(device, 1)
-    trials = Trials(device, stream)
-    for number in trials:
-        with stream:
-            written.fill_(number)
-        trials.ahead()
+    for number in late_writes(device, stream, written):
         while not stream.query():
             time.sleep(0.0005)
         assert value(written) == number, "query() was True before the work was complete"
@@ -228,11 +222,7 @@ def synchronize_waits_for_the_stream(device: Device) -> None:
     """
     stream = torch.Stream(device.this)
     (written,) = buffers(device, 1)
-    trials = Trials(device, stream)
-    for number in trials:
-        with stream:
-            written.fill_(number)
-        trials.ahead()
+    for number in late_writes(device, stream, written):
         stream.synchronize()
         assert value(written) == number, "synchronize() returned before the stream's work was complete"
 
@@ -245,12 +235,8 @@ def device_synchronize_waits_for_all_streams(device: Device) -> None:
     """
     stream, other = torch.Stream(device.this), torch.Stream(device.this)
     (written,) = buffers(device, 1)
-    trials = Trials(device, stream)
-    for number in trials:
-        with stream:
-            written.fill_(number)
+    for number in late_writes(device, stream, written):
         other.wait_stream(stream)
-        trials.ahead()
         torch.accelerator.synchronize()
         assert stream.query() and other.query(), "the device's synchronize() left a stream with unfinished work"
         assert value(written) == number, "the device's synchronize() returned before a stream's work was complete"
@@ -264,11 +250,7 @@ def device_synchronize_waits_for_the_device_asked_for(device: Device) -> None:
     """
     stream = torch.Stream(device.other)
     (written,) = buffers(device, 1, device.other)
-    trials = Trials(device, stream)
-    for number in trials:
-        with stream:
-            written.fill_(number)
-        trials.ahead()
+    for number in late_writes(device, stream, written):
         torch.accelerator.synchronize(1)
         assert stream.query() and value(written) == number, "synchronize(1) returned before device 1 was idle"
 
@@ -279,27 +261,16 @@ def threads_use_their_own_streams(device: Device) -> None:
 
     The queues and the caches behind them are shared by all threads of the process.
     """
-    torch.Stream(device.this)  # what lacks streams says so here
-    wrong: list[str] = []
 
     def work(start: int) -> None:
-        try:
-            with torch.Stream(device.this) as stream:
-                x = torch.full((256,), float(start), device=device.this)
-                for _ in range(50):
-                    x = x * 2 - start
-                stream.synchronize()
-                if value(x) != start:
-                    wrong.append(f"thread {start} got {value(x)}")
-        except Exception as error:
-            wrong.append(f"thread {start}: {type(error).__name__}: {error}")
+        with torch.Stream(device.this) as stream:
+            x = torch.full((256,), float(start), device=device.this)
+            for _ in range(50):
+                x = x * 2 - start
+            stream.synchronize()
+            assert value(x) == start, f"thread {start} got {value(x)}"
 
-    threads = [threading.Thread(target=work, args=(start,)) for start in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong, "; ".join(wrong)
+    in_threads(*(partial(work, start) for start in range(1, 5)))
 
 
 @check(level=Level.COMPLETE, hook="Stream, stream, current_stream of the device module", needs=("streams",))
