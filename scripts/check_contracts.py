@@ -30,16 +30,10 @@ def complaints(header: str) -> Iterator[tuple[int, str]]:
             yield line, f"means nothing alone: {first}"
 
 
-def main() -> int:
-    """Prints the complaints; returns the exit status."""
+if __name__ == "__main__":
     found = [
         f"{header.relative_to(ROOT)}:{line}: {complaint}"
         for header in sorted((ROOT / "cpp").rglob("*.h"))
         for line, complaint in complaints(header.read_text())
     ]
-    print(*found, sep="\n", end="\n" if found else "")
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit("\n".join(found) or None)

@@ -136,14 +136,10 @@ def unlisted_settings() -> list[str]:
     return complaints + [f"docs/settings.md lists {variable}, which nothing reads" for variable in sorted(table - used)]
 
 
-def main() -> int:
-    """Prints the complaints; returns the exit status."""
-    complaints = [complaint for document in documents() for complaint in broken_links(document)]
-    complaints += [complaint for document in documents() for complaint in unknown_files(document)]
-    complaints += unknown_tests() + unlisted_settings() + long_readme(ROOT / "README.md")
-    print(*complaints, sep="\n", end="\n" if complaints else "")
-    return 1 if complaints else 0
+def complaints() -> list[str]:
+    of_documents = [each for page in documents() for each in broken_links(page) + unknown_files(page)]
+    return of_documents + unknown_tests() + unlisted_settings() + long_readme(ROOT / "README.md")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit("\n".join(complaints()) or None)
