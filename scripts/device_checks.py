@@ -4,9 +4,10 @@
     python scripts/device_checks.py          what the installed torch asks and the table has no decision for
     python scripts/device_checks.py --list   all that it asks
 
-A place is an expression in a function: a call of `is_gpu` and its like, an attribute such as `is_cuda`, or a comparison
-with the name of a device. `python/torch_openreg/_pytorch/compile` carries out the decisions that change something. For
-a new torch, run the script, decide about each place that it prints, and add it to the table.
+A place is an expression in a function: a call of `is_gpu` and its like, an attribute such as `is_cpu`, or a comparison
+with "cpu" or "mps", which share code. What asks for GPUs by name is for their kernels, and is left out.
+`python/torch_openreg/_pytorch/compile` carries out the decisions that change something. For a new torch, run the
+script, decide about each place that it prints, and add it to the table.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from pathlib import Path
 
 PACKAGES = ("_inductor", "_functorch", "_dynamo", "_subclasses", "_higher_order_ops", "fx")
 FUNCTIONS = {"is_gpu", "is_cpu", "get_gpu_type", "device_need_guard", "is_triton", "GPU_TYPES"}
-ATTRIBUTES = {"is_cuda", "is_cpu", "is_xpu", "is_mps", "is_gpu"}
-DEVICES = {"cpu", "cuda", "xpu", "mps", "mtia", "hpu", "tpu"}
+ATTRIBUTES = {"is_cpu", "is_mps", "is_gpu"}
+DEVICES = {"cpu", "mps"}
 WORDS = re.compile(rf"\b({'|'.join(sorted(FUNCTIONS | ATTRIBUTES | DEVICES))})\b")  # files without these are not parsed
 TABLE = Path(__file__).with_name("device_checks.txt")
 
