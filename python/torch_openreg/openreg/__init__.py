@@ -34,34 +34,7 @@ from .graphs import (
 )
 from .host_memory import *
 from .machine import *
-from .memory import (
-    MemPool as MemPool,
-    caching_allocator_alloc as caching_allocator_alloc,
-    caching_allocator_delete as caching_allocator_delete,
-    change_current_allocator as change_current_allocator,
-    empty_cache as empty_cache,
-    get_allocator_backend as get_allocator_backend,
-    get_per_process_memory_fraction as get_per_process_memory_fraction,
-    ipc_collect as ipc_collect,
-    list_gpu_processes as list_gpu_processes,
-    max_memory_allocated as max_memory_allocated,
-    max_memory_cached as max_memory_cached,
-    max_memory_reserved as max_memory_reserved,
-    mem_get_info as mem_get_info,
-    memory_allocated as memory_allocated,
-    memory_cached as memory_cached,
-    memory_reserved as memory_reserved,
-    memory_snapshot as memory_snapshot,
-    memory_stats as memory_stats,
-    memory_stats_as_nested_dict as memory_stats_as_nested_dict,
-    memory_summary as memory_summary,
-    reset_accumulated_memory_stats as reset_accumulated_memory_stats,
-    reset_max_memory_allocated as reset_max_memory_allocated,
-    reset_max_memory_cached as reset_max_memory_cached,
-    reset_peak_memory_stats as reset_peak_memory_stats,
-    set_per_process_memory_fraction as set_per_process_memory_fraction,
-    use_mem_pool as use_mem_pool,
-)
+from .memory import *
 from .races import *
 from .random import *
 from .random import (
@@ -73,6 +46,8 @@ from .schedules import *
 from .statistics import *
 from .streams import *
 from .streams import _set_stream_by_id as _set_stream_by_id, _sleep as _sleep
+
+del peak, register_out_of_memory_hook  # noqa: F821  (names of torch.openreg.memory only)
 
 AcceleratorError = torch.AcceleratorError
 OutOfMemoryError = torch.OutOfMemoryError

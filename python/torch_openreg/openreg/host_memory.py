@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 from .. import _C
@@ -33,13 +34,21 @@ def host_memory_stats() -> dict[str, Any]:
     the last `reset_peak_host_memory_stats`. The dictionary is empty before the first use of the device or of pinned
     memory, and in a forked child.
     """
-    flat: dict[str, Any] = {}
-    for name, value in host_memory_stats_as_nested_dict().items():
-        if isinstance(value, dict):
-            flat.update({f"{name}.{column}": number for column, number in value.items()})
-        else:
-            flat[name] = value
-    return OrderedDict(sorted(flat.items()))
+    return flattened(host_memory_stats_as_nested_dict())
+
+
+def flattened(stats: dict[Any, Any]) -> OrderedDict[str, Any]:
+    """Statistics in nested dictionaries, with a name for each path; sorted by name. The parts of a tuple are joined."""
+
+    def items(prefix: str, part: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
+        for key, value in part.items():
+            name = prefix + ("_".join(map(str, key)) if isinstance(key, tuple) else key)
+            if isinstance(value, dict):
+                yield from items(name + ".", value)
+            else:
+                yield name, value
+
+    return OrderedDict(sorted(items("", stats)))
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:

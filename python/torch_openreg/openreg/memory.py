@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from .._slot import NAME
 from .arguments import DeviceLike, check_integer, device_index, index_or_current
 from .device import _lazy_init
 from .host_memory import (
+    flattened,
     host_memory_stats,
     host_memory_stats_as_nested_dict,
     reset_accumulated_host_memory_stats,
@@ -119,16 +119,7 @@ def memory_stats(device: DeviceLike = None) -> OrderedDict[str, Any]:
     ``num_device_alloc`` and ``num_device_free`` (how often memory was taken from the device and given back).
     ``num_oom_rejections`` is always 0: no allocation is refused before the device is tried.
     """
-    return OrderedDict(sorted(_flattened("", memory_stats_as_nested_dict(device))))
-
-
-def _flattened(prefix: str, stats: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in stats.items():
-        name = prefix + ("_".join(map(str, key)) if isinstance(key, tuple) else key)
-        if isinstance(value, dict):
-            yield from _flattened(name + ".", value)
-        else:
-            yield name, value
+    return flattened(memory_stats_as_nested_dict(device))
 
 
 def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
@@ -166,23 +157,15 @@ def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     torch.accelerator.reset_peak_memory_stats(device_index(device))
 
 
+@deprecated("reset_max_memory_allocated resets all peaks; call reset_peak_memory_stats", category=FutureWarning)
 def reset_max_memory_allocated(device: DeviceLike = None) -> None:
     """Deprecated: same as `reset_peak_memory_stats`, which resets all peaks, but emits a FutureWarning."""
-    warnings.warn(
-        "reset_max_memory_allocated resets all peaks; call reset_peak_memory_stats",
-        FutureWarning,
-        stacklevel=2,
-    )
     reset_peak_memory_stats(device)
 
 
+@deprecated("reset_max_memory_cached resets all peaks; call reset_peak_memory_stats", category=FutureWarning)
 def reset_max_memory_cached(device: DeviceLike = None) -> None:
     """Deprecated: same as `reset_peak_memory_stats`, which resets all peaks, but emits a FutureWarning."""
-    warnings.warn(
-        "reset_max_memory_cached resets all peaks; call reset_peak_memory_stats",
-        FutureWarning,
-        stacklevel=2,
-    )
     reset_peak_memory_stats(device)
 
 
