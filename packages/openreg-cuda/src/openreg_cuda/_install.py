@@ -12,23 +12,10 @@ import torch
 
 from . import _options, _patches, _properties, _torch_c
 
+_PACKAGES = ("graphs", "memory", "random", "streams", "nvtx", "profiler")
 # Those of torch.cuda that the device's module does not replace: packages, whose contents it replaces below, and classes
 # that are PyTorch's own.
-_KEPT = {"amp", "graphs", "memory", "random", "streams", "nvtx", "profiler", "AcceleratorError", "OutOfMemoryError"}
-# Names beyond `__all__` that PyTorch and programs use.
-_PRIVATE = (
-    "_exchange_device",
-    "_get_generator",
-    "_get_rng_state_offset",
-    "_is_in_bad_fork",
-    "_lazy_call",
-    "_lazy_init",
-    "_maybe_exchange_device",
-    "_set_rng_state_offset",
-    "_set_stream_by_id",
-    "_sleep",
-)
-_PACKAGES = ("graphs", "memory", "random", "streams", "nvtx", "profiler")
+_KEPT = {*_PACKAGES, "amp", "AcceleratorError", "OutOfMemoryError"}
 
 _module: ModuleType | None = None
 
@@ -53,7 +40,8 @@ def install(module: ModuleType) -> None:
     global _module
     cuda = torch.cuda
     originals = vars(cuda).copy()
-    _fill(cuda, module, [name for name in (*module.__all__, *_PRIVATE) if name not in _KEPT])
+    private = [name for name in vars(module) if name.startswith("_") and not name.startswith("__")]
+    _fill(cuda, module, [name for name in (*module.__all__, *private) if name not in _KEPT])
     for name in _PACKAGES:
         ours = getattr(module, name)
         theirs = importlib.import_module(f"torch.cuda.{name}")

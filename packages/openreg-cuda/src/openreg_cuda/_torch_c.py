@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -131,16 +132,8 @@ def _enable_cache(enabled: bool) -> None:
 
 
 def _record_history(module: ModuleType) -> Callable[..., None]:
-    names = (
-        "enabled",
-        "context",
-        "stacks",
-        "max_entries",
-        "clear_history",
-        "compile_context",
-        "global_record_annotations",
-        "skip_actions",
-    )
+    # Without the device, which torch.cuda's own function does not pass on.
+    names = [name for name in inspect.signature(module.memory._record_memory_history).parameters if name != "device"]
 
     def record(*args: Any, **kwargs: Any) -> None:
         module.memory._record_memory_history(**dict(zip(names, args, strict=False)), **kwargs)
