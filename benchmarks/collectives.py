@@ -9,7 +9,6 @@ of the call without the wait. Times are those of rank 0. On a busy machine it do
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -101,9 +100,7 @@ def groups() -> rounds.Groups:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    rounds.add_options(parser)
-    options = parser.parse_args()
+    options = rounds.parser(__doc__).parse_args()
     report = rounds.run(groups(), options)
     return 0 if report or options.measure else 3
 

@@ -10,7 +10,6 @@ measurement is in rounds.py.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -20,8 +19,7 @@ import rounds
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    rounds.add_options(parser)
+    parser = rounds.parser(__doc__)
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the ratios to this SVG file")
     options = parser.parse_args()
     report = rounds.run(cases.groups(), options)

@@ -10,7 +10,6 @@ a first program, for which Inductor prepares its headers and starts its processe
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -115,9 +114,7 @@ def groups() -> rounds.Groups:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    rounds.add_options(parser)
-    options = parser.parse_args()
+    options = rounds.parser(__doc__).parse_args()
     report = rounds.run(groups(), options)
     if options.measure:
         return 0

@@ -129,20 +129,23 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose name matches")
-    parser.add_argument("--seconds", type=float, default=0.4, help="time spent on repetitions of a case (default: 0.4)")
-    parser.add_argument(
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """The options of all scripts that call `run`."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--rounds", type=int, default=5)
+    made.add_argument("--case", default="", metavar="REGEX", help="only cases whose name matches")
+    made.add_argument("--seconds", type=float, default=0.4, help="time spent on repetitions of a case (default: 0.4)")
+    made.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
         help="write the machine, the cases and all rounds to this file, after each round",
     )
-    parser.add_argument(
+    made.add_argument(
         "--anyway", action="store_true", help="measure even on an unsuitable machine (to try the cases)"
     )
-    parser.add_argument("--measure", nargs=2, metavar=("DEVICE", "GROUP"), help=argparse.SUPPRESS)
+    made.add_argument("--measure", nargs=2, metavar=("DEVICE", "GROUP"), help=argparse.SUPPRESS)
+    return made
 
 
 def chosen(groups: Groups, pattern: str) -> Groups:

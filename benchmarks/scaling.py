@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from rounds import synchronize
 
 Work = Callable[[], object]
 GROWTH = 2.0
@@ -183,22 +184,17 @@ CASES = {
 }
 
 
-def wait(device: str) -> None:
-    if device != "cpu":
-        torch.accelerator.synchronize()
-
-
 def cost_of_item(case: Case, device: str, n: int) -> float:
     """Seconds of all threads for one item."""
     work = case.prepare(device, n)
     least = float("inf")
     for run in range(7):
-        wait(device)
+        synchronize(device)
         begin = time.process_time()
         repeats = max(1, 200 // n)
         for _ in range(repeats):
             work()
-        wait(device)
+        synchronize(device)
         if run >= 2:  # the first ones fill caches
             least = min(least, (time.process_time() - begin) / (n * repeats))
     return least
