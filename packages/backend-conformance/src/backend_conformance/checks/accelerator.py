@@ -27,12 +27,15 @@ def accelerator_is_the_device(device: Device) -> None:
     assert device.count >= 1
 
 
-@check(level=Level.BOOTS, hook="DeviceGuardImplInterface::deviceCount; device_count of the module")
+@check(level=Level.BOOTS, hook="DeviceGuardImplInterface::deviceCount; is_available, device_count of the module")
 def counts_agree(device: Device) -> None:
     """The device count of `torch.accelerator`, of the module, and of what can be used is the same.
 
-    The module's function and the guard's may differ; programs use both.
+    The functions of `torch.accelerator` with these names call those of the device's module, not C++; so do optimizers,
+    `torch.load`, `fork_rng` and `torchrun`. The guard's may differ.
     """
+    assert device.module.is_available() is True
+    assert isinstance(device.module.device_count(), int)
     assert device.module.device_count() == device.count, "the module and torch.accelerator disagree"
     for index in range(device.count):
         assert torch.ones(1, device=device.at(index)).device == device.at(index)

@@ -7,6 +7,7 @@ device's module has the same functions for Python.
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 
 import torch
@@ -150,11 +151,8 @@ def module_has_a_context_for_devices(device: Device) -> None:
         with device.module.device(where):
             assert torch.accelerator.current_device_index() == last, f"device({where!r}) does not switch"
         assert torch.accelerator.current_device_index() == 0, f"device({where!r}) does not restore"
-    try:
-        with device.module.device(last):
-            raise KeyError
-    except KeyError:
-        pass
+    with contextlib.suppress(KeyError), device.module.device(last):
+        raise KeyError
     assert torch.accelerator.current_device_index() == 0, "the device is not restored after an exception"
 
 

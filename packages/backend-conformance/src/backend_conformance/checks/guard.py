@@ -7,6 +7,7 @@ passes.
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 
 import torch
@@ -37,11 +38,8 @@ def device_context_restores(device: Device) -> None:
             assert now() == 1
         assert torch.ones(1, device=device.name).device == other
     assert now() == 0, "the context does not restore"
-    try:
-        with torch.accelerator.device_index(1):
-            raise KeyError
-    except KeyError:
-        pass
+    with contextlib.suppress(KeyError), torch.accelerator.device_index(1):
+        raise KeyError
     assert now() == 0, "the context does not restore after an exception"
 
 

@@ -55,18 +55,6 @@ def module_is_registered(device: Device) -> None:
     assert importlib.import_module(f"torch.{device.name}") is device.module
 
 
-@check(level=Level.BOOTS, hook="is_available and device_count of the module")
-def module_says_that_the_device_is_available(device: Device) -> None:
-    """`is_available()` is true and `device_count()` is at least 1.
-
-    The functions of `torch.accelerator` with these names call those of the device's module, not C++; so do optimizers,
-    `torch.load`, `fork_rng` and `torchrun`.
-    """
-    assert device.module.is_available() is True
-    count = device.module.device_count()
-    assert isinstance(count, int) and count >= 1, f"device_count() is {count!r}"
-
-
 @check(level=Level.BOOTS, hook="the key set of the tensors that the factories make")
 def tensors_have_the_dispatch_key(device: Device) -> None:
     """A tensor of the device has the device's dispatch key and an autograd key.

@@ -8,6 +8,7 @@ that completes each operation before the call returns is ordered without streams
 
 from __future__ import annotations
 
+import contextlib
 import time
 from functools import partial
 
@@ -106,12 +107,9 @@ def stream_context_restores_the_stream(device: Device) -> None:
     outer, inner = torch.Stream(device.this), torch.Stream(device.this)
     with outer:
         assert torch.accelerator.current_stream() == outer
-        try:
-            with inner:
-                assert torch.accelerator.current_stream() == inner
-                raise KeyError
-        except KeyError:
-            pass
+        with contextlib.suppress(KeyError), inner:
+            assert torch.accelerator.current_stream() == inner
+            raise KeyError
         assert torch.accelerator.current_stream() == outer, "the outer stream was not restored"
     assert torch.accelerator.current_stream() == before, "the former stream was not restored"
 
@@ -129,11 +127,8 @@ def stream_context_switches_the_device(device: Device) -> None:
         assert torch.accelerator.current_stream() == stream
         assert torch.accelerator.current_stream(device.this) == before, "the other device's current stream changed, too"
         assert torch.ones(1, device=device.name).device == device.other
-    try:
-        with stream:
-            raise KeyError
-    except KeyError:
-        pass
+    with contextlib.suppress(KeyError), stream:
+        raise KeyError
     assert torch.accelerator.current_device_index() == 0
     assert torch.accelerator.current_stream() == before
     assert torch.accelerator.current_stream(device.other) == elsewhere, "the other device kept the stream"
