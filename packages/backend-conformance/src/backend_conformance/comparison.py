@@ -46,6 +46,16 @@ def exact(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
+def with_gradients(outputs: list[torch.Tensor], inputs: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs, then the gradients of the inputs that require one, for weights that differ by element."""
+    roots = [each for each in outputs if each.requires_grad]
+    weights = [torch.linspace(0.5, 1.5, max(each.numel(), 1))[: each.numel()].view(each.shape) for each in roots]
+    seeds = [weight.to(each.device, each.dtype) for weight, each in zip(weights, roots, strict=True)]
+    wanted = [each for each in inputs if each.requires_grad]
+    found = torch.autograd.grad(roots, wanted, seeds, allow_unused=True) if roots and wanted else ()
+    return [*(each.detach() for each in outputs), *(each for each in found if each is not None)]
+
+
 class Comparison:
     """Collects what differs between the device and the CPU; `conclude` states the verdict.
 
@@ -116,13 +126,7 @@ class Comparison:
         if not gradients:
             return leaves(function(*inputs))
         inputs = [each.detach().requires_grad_(each.is_floating_point() or each.is_complex()) for each in inputs]
-        outputs = leaves(function(*inputs))
-        roots = [each for each in outputs if each.requires_grad]
-        weights = [torch.linspace(0.5, 1.5, max(each.numel(), 1))[: each.numel()].view(each.shape) for each in roots]
-        seeds = [weight.to(each.device, each.dtype) for weight, each in zip(weights, roots, strict=True)]
-        wanted = [each for each in inputs if each.requires_grad]
-        found = torch.autograd.grad(roots, wanted, seeds, allow_unused=True) if roots and wanted else ()
-        return [*(each.detach() for each in outputs), *(each for each in found if each is not None)]
+        return with_gradients(leaves(function(*inputs)), inputs)
 
     def _compare(
         self,

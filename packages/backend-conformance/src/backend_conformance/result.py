@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -30,19 +31,9 @@ class Result:
         return cls(check.id, check.group, check.level, verdict, message, check.hook, check.page, seconds, output)
 
     def to_json(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {
-            "id": self.id,
-            "group": self.group,
-            "level": self.level.label,
-            "verdict": self.verdict.value,
-            "message": self.message,
-            "hook": self.hook,
-            "page": self.page,
-            "seconds": round(self.seconds, 3),
-        }
-        if self.output:
-            fields["output"] = self.output
-        return fields
+        shown = {"level": self.level.label, "verdict": self.verdict.value, "seconds": round(self.seconds, 3)}
+        fields = dataclasses.asdict(self) | shown
+        return fields if self.output else {name: value for name, value in fields.items() if name != "output"}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Result:

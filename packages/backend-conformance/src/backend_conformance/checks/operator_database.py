@@ -18,7 +18,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from backend_conformance import Device, Level, check, database, missing, not_applicable, wrong
-from backend_conformance.comparison import TOLERANCES, exact, leaves, on
+from backend_conformance.comparison import TOLERANCES, exact, leaves, on, with_gradients
 from backend_conformance.verdicts import Verdict, first_line, verdict_of
 
 HOST_ARGUMENTS = ("tensor_split",)  # tensors of indices that PyTorch wants on the CPU
@@ -69,16 +69,7 @@ def outcome(entry: Any, sample: Any, where: torch.device | str, gradients: bool,
     outputs = [torch.tensor(result, device=where)] if isinstance(result, bool | int | float) else leaves(result)
     if entry.name in SAVE_FOR_BACKWARD:
         del outputs[1:]
-    if not gradients:
-        return [each.detach() for each in outputs]
-    roots = [each for each in outputs if each.requires_grad]
-    inputs = [each for each in leaves([first, list(arguments), options]) if each.requires_grad]
-    if not roots or not inputs:
-        return [each.detach() for each in outputs]
-    seeds = [torch.linspace(0.5, 1.5, max(each.numel(), 1))[: each.numel()].view(each.shape) for each in roots]
-    seeds = [seed.to(each.device, each.dtype) for seed, each in zip(seeds, roots, strict=True)]
-    found = torch.autograd.grad(roots, inputs, seeds, allow_unused=True)
-    return [*(each.detach() for each in outputs), *(each for each in found if each is not None)]
+    return with_gradients(outputs, leaves([first, list(arguments), options]) if gradients else ())
 
 
 def difference(got: torch.Tensor, expected: torch.Tensor, bound: float) -> str | None:
