@@ -25,11 +25,30 @@ namespace openreg {
 namespace {
 
 constexpr std::string_view kPrefix = "TORCH_OPENREG_";
-// The names that may follow it. The last one is read in Python.
-constexpr std::array<std::string_view, 15> kNames{
-    "DEVICES",      "MEMORY",       "ENGINES",       "LAUNCH_BLOCKING", "FAULT_MESSAGE",
-    "DEBUG_MEMORY", "DETECT_RACES", "CPU_FALLBACK",  "STACKS",          "TRACE_RECORDS",
-    "SCHEDULE",     "FAULTS",       "STICKY_ERRORS", "EXECUTOR",        "AUTOLOAD"};
+
+// A setting: its name after the prefix, and its value if the variable is not set, which is empty if
+// there is none or it depends on the machine.
+struct Variable {
+  std::string_view name;
+  std::string_view otherwise;
+};
+constexpr std::array<Variable, 15> kVariables{{
+    {"DEVICES", "2"},
+    {"MEMORY", ""},
+    {"ENGINES", ""},
+    {"LAUNCH_BLOCKING", "0"},
+    {"FAULT_MESSAGE", "1"},
+    {"DEBUG_MEMORY", "0"},
+    {"DETECT_RACES", "0"},
+    {"CPU_FALLBACK", "1"},
+    {"STACKS", "0"},
+    {"TRACE_RECORDS", "1048576"},
+    {"SCHEDULE", "earliest"},
+    {"FAULTS", ""},
+    {"STICKY_ERRORS", "0"},
+    {"EXECUTOR", "thread"},
+    {"AUTOLOAD", "default"},  // read in Python
+}};
 
 constexpr int kMaxEngines = 1024;
 constexpr int kMostTraceRecords = 1 << 30;
@@ -38,9 +57,12 @@ constexpr int kMostTraceRecords = 1 << 30;
 constexpr std::size_t kMinMemory = std::size_t{2} << 20;
 constexpr std::size_t kMaxMemory = std::size_t{16} << 40;
 
-bool is_setting(std::string_view variable) {
-  return variable.starts_with(kPrefix) &&
-         std::ranges::find(kNames, variable.substr(kPrefix.size())) != kNames.end();
+// The setting that a variable of the environment is, or nullptr.
+const Variable* find_setting(std::string_view variable) {
+  if (!variable.starts_with(kPrefix)) return nullptr;
+  const auto* const found =
+      std::ranges::find(kVariables, variable.substr(kPrefix.size()), &Variable::name);
+  return found == kVariables.end() ? nullptr : found;
 }
 
 std::optional<std::string_view> any_environment(const char* variable) {
@@ -51,9 +73,12 @@ std::optional<std::string_view> any_environment(const char* variable) {
   return value;
 }
 
-std::optional<std::string_view> environment(const char* variable) {
-  assert(is_setting(variable));
-  return any_environment(variable);
+// The value of a setting, or its default; nullopt if it has none.
+std::optional<std::string_view> setting_text(const char* variable) {
+  const Variable* const setting = find_setting(variable);
+  assert(setting != nullptr);
+  const auto value = any_environment(variable);
+  return value || setting->otherwise.empty() ? value : std::optional(setting->otherwise);
 }
 
 [[noreturn]] void malformed(const char* variable, std::string_view value,
@@ -89,8 +114,8 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   return *number << shift;
 }
 
-int read_integer(const char* variable, int otherwise, int highest) {
-  const auto text = environment(variable);
+int read_integer(const char* variable, int highest, int otherwise = 0) {
+  const auto text = setting_text(variable);
   if (!text) return otherwise;
   const auto number = parse_number(*text);
   if (!number || *number < 1 || *number > static_cast<std::uint64_t>(highest)) {
@@ -99,15 +124,14 @@ int read_integer(const char* variable, int otherwise, int highest) {
   return static_cast<int>(*number);
 }
 
-bool read_switch(const char* variable, bool otherwise) {
-  const auto text = environment(variable);
-  if (!text) return otherwise;
-  if (*text != "0" && *text != "1") malformed(variable, *text, "0 or 1");
-  return *text == "1";
+bool read_switch(const char* variable) {
+  const auto text = setting_text(variable).value_or("");
+  if (text != "0" && text != "1") malformed(variable, text, "0 or 1");
+  return text == "1";
 }
 
 RaceDetectionMode read_race_detection_mode(const char* variable) {
-  const auto text = environment(variable).value_or("0");
+  const auto text = setting_text(variable).value_or("");
   if (text == "0" || text == "off" || text == "default") return RaceDetectionMode::kOff;
   if (text == "warn") return RaceDetectionMode::kWarn;
   if (text != "1" && text != "error") malformed(variable, text, "0, \"warn\" or 1");
@@ -115,7 +139,7 @@ RaceDetectionMode read_race_detection_mode(const char* variable) {
 }
 
 std::optional<std::size_t> read_memory(const char* variable, int devices) {
-  const auto text = environment(variable);
+  const auto text = setting_text(variable);
   if (!text) return std::nullopt;
   std::optional<std::uint64_t> bytes;
   if (text->ends_with('%')) {
@@ -136,22 +160,21 @@ std::optional<std::size_t> read_memory(const char* variable, int devices) {
 }
 
 Schedule read_schedule(const char* variable) {
-  const auto text = environment(variable);
-  if (!text) return {};
-  const auto schedule = Schedule::parse(*text);
-  if (!schedule) malformed(variable, *text, Schedule::kExpected);
+  const auto text = setting_text(variable).value_or("");
+  const auto schedule = Schedule::parse(text);
+  if (!schedule) malformed(variable, text, Schedule::kExpected);
   return *schedule;
 }
 
 bool read_executor(const char* variable) {
-  const auto text = environment(variable).value_or("thread");
+  const auto text = setting_text(variable).value_or("");
   if (text != "thread" && text != "default" && text != "process")
     malformed(variable, text, "\"thread\" or \"process\"");
   return text == "process";
 }
 
 std::vector<FaultSpec> read_faults(const char* variable) {
-  const auto text = environment(variable);
+  const auto text = setting_text(variable);
   if (!text) return {};
   try {
     return FaultSpec::parse_list(*text);
@@ -177,8 +200,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string_view nearest_name(std::string_view name) {
-  return *std::ranges::min_element(
-      kNames, {}, [name](std::string_view candidate) { return edit_distance(name, candidate); });
+  const auto distance = [name](const Variable& each) { return edit_distance(name, each.name); };
+  return std::ranges::min_element(kVariables, {}, distance)->name;
 }
 
 int default_engines() { return std::clamp(usable_cores() - 1, 1, kMaxEngines); }
@@ -187,21 +210,19 @@ int default_engines() { return std::clamp(usable_cores() - 1, 1, kMaxEngines); }
 
 Settings read_settings() {
   Settings result;
-  result.devices =
-      read_integer("TORCH_OPENREG_DEVICES", result.devices, static_cast<int>(kMaxDevices));
+  result.devices = read_integer("TORCH_OPENREG_DEVICES", static_cast<int>(kMaxDevices));
   result.memory = read_memory("TORCH_OPENREG_MEMORY", result.devices);
-  result.engines = read_integer("TORCH_OPENREG_ENGINES", default_engines(), kMaxEngines);
-  result.launch_blocking = read_switch("TORCH_OPENREG_LAUNCH_BLOCKING", result.launch_blocking);
-  result.fault_message = read_switch("TORCH_OPENREG_FAULT_MESSAGE", result.fault_message);
-  result.debug_memory = read_switch("TORCH_OPENREG_DEBUG_MEMORY", result.debug_memory);
+  result.engines = read_integer("TORCH_OPENREG_ENGINES", kMaxEngines, default_engines());
+  result.launch_blocking = read_switch("TORCH_OPENREG_LAUNCH_BLOCKING");
+  result.fault_message = read_switch("TORCH_OPENREG_FAULT_MESSAGE");
+  result.debug_memory = read_switch("TORCH_OPENREG_DEBUG_MEMORY");
   result.detect_races = read_race_detection_mode("TORCH_OPENREG_DETECT_RACES");
-  result.cpu_fallback = read_switch("TORCH_OPENREG_CPU_FALLBACK", result.cpu_fallback);
-  result.stacks = read_switch("TORCH_OPENREG_STACKS", result.stacks);
-  result.trace_records =
-      read_integer("TORCH_OPENREG_TRACE_RECORDS", result.trace_records, kMostTraceRecords);
+  result.cpu_fallback = read_switch("TORCH_OPENREG_CPU_FALLBACK");
+  result.stacks = read_switch("TORCH_OPENREG_STACKS");
+  result.trace_records = read_integer("TORCH_OPENREG_TRACE_RECORDS", kMostTraceRecords);
   result.schedule = read_schedule("TORCH_OPENREG_SCHEDULE");
   result.faults = read_faults("TORCH_OPENREG_FAULTS");
-  result.sticky_errors = read_switch("TORCH_OPENREG_STICKY_ERRORS", result.sticky_errors);
+  result.sticky_errors = read_switch("TORCH_OPENREG_STICKY_ERRORS");
   result.executor_process = read_executor("TORCH_OPENREG_EXECUTOR");
   return result;
 }
@@ -231,12 +252,21 @@ int device_count() noexcept {
   }
 }
 
+std::vector<std::pair<std::string, std::string>> setting_texts() {
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (const auto& [name, otherwise] : kVariables) {
+    const auto variable = std::string(kPrefix) + std::string(name);
+    texts.emplace_back(variable, any_environment(variable.c_str()).value_or(otherwise));
+  }
+  return texts;
+}
+
 std::vector<std::string> unknown_settings() {
   std::vector<std::string> lines;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::string_view variable = text.substr(0, text.find('='));
-    if (!variable.starts_with(kPrefix) || is_setting(variable)) continue;
+    if (!variable.starts_with(kPrefix) || find_setting(variable) != nullptr) continue;
     lines.push_back("openreg: " + std::string(variable) + " is not a setting; did you mean " +
                     std::string(kPrefix) +
                     std::string(nearest_name(variable.substr(kPrefix.size()))) + "?");

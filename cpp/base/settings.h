@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fault_spec.h"
@@ -17,21 +18,22 @@ inline constexpr std::size_t kMaxDevices = 64;
 /// What happens if two accesses to the same memory are unsynchronized (memory/race_detector.h).
 enum class RaceDetectionMode : std::uint8_t { kOff, kWarn, kError };
 
-/// Every environment variable that the library reads (docs/settings.md lists them).
+/// Every environment variable that the library reads (docs/settings.md lists them). The defaults
+/// are those of settings.cpp.
 struct Settings {
   /// TORCH_OPENREG_DEVICES: number of devices, 1 to 64.
-  int devices = 2;
+  int devices = 0;
   /// TORCH_OPENREG_MEMORY: bytes per device, as "8GiB", "512MiB", "1073741824", or "50%" of the
   /// default. Unset: default_device_memory() of host_memory.h.
   std::optional<std::size_t> memory;
   /// TORCH_OPENREG_ENGINES: threads that run commands (there is another one for long copies), 1 to
   /// 1024. Default: the cores that the process may use less one, at least one.
-  int engines = 1;
+  int engines = 0;
   /// TORCH_OPENREG_LAUNCH_BLOCKING: 0 or 1. Each launch waits for its command and raises its error.
   bool launch_blocking = false;
   /// TORCH_OPENREG_FAULT_MESSAGE: 0 or 1. Prints a line to stderr if the host touches device
   /// memory.
-  bool fault_message = true;
+  bool fault_message = false;
   /// TORCH_OPENREG_DEBUG_MEMORY: 0 or 1. Finds errors in the use of device memory
   /// (memory/debugger.h).
   bool debug_memory = false;
@@ -40,13 +42,13 @@ struct Settings {
   RaceDetectionMode detect_races = RaceDetectionMode::kOff;
   /// TORCH_OPENREG_CPU_FALLBACK: 0 or 1. Operators outside aten that have a kernel for the CPU and
   /// none for openreg run the CPU's.
-  bool cpu_fallback = true;
+  bool cpu_fallback = false;
   /// TORCH_OPENREG_STACKS: 0 or 1. Errors of commands name the Python line that launched the
   /// command.
   bool stacks = false;
   /// TORCH_OPENREG_TRACE_RECORDS: maximum number of records of the device that a profiler keeps, 1
   /// to 2^30, of about 100 bytes each.
-  int trace_records = 1 << 20;
+  int trace_records = 0;
   /// TORCH_OPENREG_SCHEDULE: "earliest", "latest" or "random:SEED" (schedule.h).
   Schedule schedule;
   /// TORCH_OPENREG_FAULTS: faults to inject, as FaultSpec::parse_list() accepts them.
@@ -75,6 +77,10 @@ LaunchedProcess launched_process();
 /// Number of devices, or 0 if the settings are malformed: for callers that must not throw. The
 /// first time it returns 0 it explains that in a line on stderr.
 int device_count() noexcept;
+
+/// The name of each setting's variable, and its value or default as text; empty if there is none,
+/// or if it depends on the machine.
+std::vector<std::pair<std::string, std::string>> setting_texts();
 
 /// One sentence for each environment variable that has the prefix of the settings but is not one.
 std::vector<std::string> unknown_settings();

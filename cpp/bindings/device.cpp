@@ -1,6 +1,7 @@
 #include "backend/device.h"
 
 #include <ATen/Context.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <torch/csrc/utils/device_lazy_init.h>
@@ -196,6 +197,9 @@ void init_device(nb::module_& m) {
   m.def(
       "in_bad_fork", [] { return in_bad_fork(); },
       "This process was forked from one that used the device.");
+  m.def("settings", &setting_texts,
+        "The variables of all settings, and their values or defaults as text; empty if there is "
+        "none, or if it depends on the machine.");
   m.def(
       "device_count", [] { return device_count(); },
       "Number of devices; 0 if the settings are malformed. Never raises.");

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from . import _build, _loading, openreg
+from . import _C, _build, _loading, openreg
 from ._slot import NAME
 
 DEVICE = torch.device(NAME)
@@ -48,39 +48,17 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or "unknown"
 
 
-_DEFAULTS = {
-    "TORCH_OPENREG_LAUNCH_BLOCKING": "0",
-    "TORCH_OPENREG_CPU_FALLBACK": "1",
-    "TORCH_OPENREG_DEBUG_MEMORY": "0",
-    "TORCH_OPENREG_DETECT_RACES": "0",
-    "TORCH_OPENREG_SCHEDULE": "earliest",
-    "TORCH_OPENREG_FAULTS": "",
-    "TORCH_OPENREG_STICKY_ERRORS": "0",
-    "TORCH_OPENREG_EXECUTOR": "thread",
-    "TORCH_OPENREG_FAULT_MESSAGE": "1",
-    "TORCH_OPENREG_STACKS": "0",
-    "TORCH_OPENREG_TRACE_RECORDS": "1048576",
-    "TORCH_OPENREG_AUTOLOAD": "default",
-}
-_OF_THE_MACHINE = ("TORCH_OPENREG_DEVICES", "TORCH_OPENREG_MEMORY", "TORCH_OPENREG_ENGINES")
-
-
 def settings() -> dict[str, str]:
     """The effective value of each variable of docs/settings.md that begins with TORCH_OPENREG_.
 
     If `malformed_setting` is not None, those that depend on the machine are as the environment has them.
     """
-    if malformed_setting():
-        used = {name: os.environ.get(name, "not known") for name in _OF_THE_MACHINE}
-    else:
+    texts = dict(_C.settings())
+    if not malformed_setting():
         properties = openreg.get_device_properties(0)
-        values = (
-            str(torch.accelerator.device_count()),
-            f"{properties.total_memory / 2**20:.0f}MiB",
-            str(properties.engines),
-        )
-        used = dict(zip(_OF_THE_MACHINE, values, strict=True))
-    return used | {name: os.environ.get(name, default) for name, default in _DEFAULTS.items()}
+        texts["TORCH_OPENREG_MEMORY"] = f"{properties.total_memory / 2**20:.0f}MiB"
+        texts["TORCH_OPENREG_ENGINES"] = str(properties.engines)
+    return texts
 
 
 @functools.cache
@@ -219,8 +197,8 @@ CHECKS: dict[str, Callable[[], None]] = {
 }
 
 
-_CHANGE_NO_CHECK = (*_OF_THE_MACHINE, "TORCH_OPENREG_EXECUTOR", "TORCH_OPENREG_AUTOLOAD")
-_FOR_DEBUGGING = tuple(name for name in _DEFAULTS if name not in _CHANGE_NO_CHECK)
+_CHANGE_NO_CHECK = {f"TORCH_OPENREG_{name}" for name in ("DEVICES", "MEMORY", "ENGINES", "EXECUTOR", "AUTOLOAD")}
+_FOR_DEBUGGING = tuple(name for name, _ in _C.settings() if name not in _CHANGE_NO_CHECK)
 
 
 def run_checks() -> int:

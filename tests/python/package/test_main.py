@@ -185,7 +185,7 @@ def test_a_malformed_setting_leaves_the_report_and_one_line(run_python, name, va
     result = run_python(RUN.format(option), check=False, **{name: value})
     report, _, line = result.stdout.partition("\n\n")
     assert result.returncode == 1, result.stderr
-    assert {"torch_openreg", "torch", "Python", "processor", *program._DEFAULTS} <= rows(report).keys()
+    assert {"torch_openreg", "torch", "Python", "processor", *program._FOR_DEBUGGING} <= rows(report).keys()
     assert re.fullmatch(r"The device cannot be used with these settings: .+\n", line)
     assert (value or name) in line
     assert "Traceback" not in result.stderr and "FAILED" not in result.stdout
