@@ -73,28 +73,12 @@ def count(device: str, name: str, calls: int, folder: Path) -> tuple[Counter[str
 
 def self_costs(file: Path) -> Counter[str]:
     """The cost of each function in a callgrind file, without its callees."""
-    names: dict[str, str] = {}
+    command = ["callgrind_annotate", "--threshold=100", "--auto=no", file]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace").stdout
     costs: Counter[str] = Counter()
-    function = ""
-    skip = False
-    for line in file.open(errors="replace"):
-        if line.startswith("fn="):
-            found = re.match(r"fn=(\(\d+\))(?: (.*))?", line.rstrip("\n"))
-            assert found
-            if found[2]:
-                names[found[1]] = found[2]
-            function = names[found[1]]
-        elif line.startswith("cfn=") and ") " in line:
-            found = re.match(r"cfn=(\(\d+\)) (.*)", line.rstrip("\n"))
-            assert found
-            names[found[1]] = found[2]
-        elif line.startswith("calls="):
-            skip = True  # the next line is the cost of the call itself, counted in the callee
-        elif line[0].isdigit() or line[0] in "+-*":
-            if skip:
-                skip = False
-            else:
-                costs[function] += int(line.split()[1])
+    # "21,172 (16.73%)  source:function [library]"
+    for cost, function in re.findall(r"^ *([\d,]+) \([ \d.]+%\)  [^:\n]*:(.*?)(?: \[/.*\])?$", printed, re.M):
+        costs[function] += int(cost.replace(",", ""))
     return costs
 
 

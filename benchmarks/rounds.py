@@ -141,9 +141,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         metavar="FILE",
         help="write the machine, the cases and all rounds to this file, after each round",
     )
-    made.add_argument(
-        "--anyway", action="store_true", help="measure even on an unsuitable machine (to try the cases)"
-    )
+    made.add_argument("--anyway", action="store_true", help="measure even on an unsuitable machine (to try the cases)")
     made.add_argument("--measure", nargs=2, metavar=("DEVICE", "GROUP"), help=argparse.SUPPRESS)
     return made
 

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.any_device
 LEFT_OUT = {"compile", "dataloader", "distributed", "export", "operator_database", "processes"}
 if DEVICE == "cuda":
     LEFT_OUT.add("dlpack")  # an importing library would use a GPU: openreg-cuda refuses
-SLOW = re.compile(r"Trials|late_writes|overwrite_source|enough_work|_ahead|device\.(run|output)\(|subprocess")  # what such checks use
+# What such checks use.
+SLOW = re.compile(r"Trials|late_writes|overwrite_source|enough_work|_ahead|device\.(run|output)\(|subprocess")
 
 
 def checks() -> list[pytest.param]:
