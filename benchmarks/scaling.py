@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from rounds import synchronize
@@ -40,19 +41,8 @@ def small_tensors(device: str, n: int) -> list[torch.Tensor]:
     return [torch.ones(8, device=device) for _ in range(n)]
 
 
-def cat(device: str, n: int) -> Work:
-    tensors = small_tensors(device, n)
-    return lambda: torch.cat(tensors)
-
-
-def stack(device: str, n: int) -> Work:
-    tensors = small_tensors(device, n)
-    return lambda: torch.stack(tensors)
-
-
-def foreach(device: str, n: int) -> Work:
-    tensors = small_tensors(device, n)
-    return lambda: torch._foreach_add_(tensors, 1.0)
+def over_tensors(function: Callable[[list[torch.Tensor]], object]) -> Callable[[str, int], Work]:
+    return lambda device, n: partial(function, small_tensors(device, n))
 
 
 def fused_optimizer(device: str, n: int) -> Work:
@@ -168,9 +158,9 @@ def uses_by_other_streams(device: str, n: int) -> Work:
 
 
 CASES = {
-    "cat of tensors of 8": Case(cat, 10_000),
-    "stack of tensors of 8": Case(stack, 10_000),
-    "_foreach_add_ of tensors of 8": Case(foreach, 1000),
+    "cat of tensors of 8": Case(over_tensors(torch.cat), 10_000),
+    "stack of tensors of 8": Case(over_tensors(torch.stack), 10_000),
+    "_foreach_add_ of tensors of 8": Case(over_tensors(lambda tensors: torch._foreach_add_(tensors, 1.0)), 1000),
     "fused AdamW, parameters of 8": Case(fused_optimizer, 1000),
     "live blocks": Case(live_blocks, 100_000),
     "streams": Case(streams, 1000, on_cpu=False),
