@@ -40,7 +40,7 @@ def test_the_page_is_what_the_script_writes():
         ("cpp/backend/guard.cpp", "bool queryStream(", "bool queryStreams("),
         (f"{contract.CHECKS}/guard.py", "def exchange_returns_the_device_before", "def exchange_returns_it"),
         (f"{contract.CHECKS}/guard.py", "Exchanging the current device returns", "An exchange returns"),
-        (f"{contract.CHECKS}/guard.py", "DeviceGuardImplInterface::getStream", "DeviceGuardImplInterface::getDevice"),
+        (f"{contract.CHECKS}/streams.py", "DeviceGuardImplInterface::getStream", "DeviceGuardImplInterface::getDevice"),
         ("tests/cpp/backend/guard_test.cpp", "CapabilityHasAllTypes", "CapabilityIsWhole"),
     ],
 )
