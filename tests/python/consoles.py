@@ -14,9 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import pytest
 from children import child_environment
 from documents import DOCUMENTS, pattern_of
 
@@ -76,16 +74,6 @@ class ConsolePage:
 
         with ThreadPoolExecutor(3) as pool:
             yield {command: pool.submit(run, command) for command in self.commands}
-
-    def runs(self) -> Any:
-        """A fixture: the results of the commands, which run once for a file of tests."""
-
-        @pytest.fixture(scope="module")
-        def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Run]]]:
-            with self.results(tmp_path_factory.mktemp("page")) as results:
-                yield results
-
-        return runs
 
     def printed(self, command: str, results: dict[str, Future[Run]]) -> Run:
         """The command's result, which has printed what the page quotes."""

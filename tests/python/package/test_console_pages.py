@@ -1,9 +1,54 @@
-"""Pages with programs and commands: a block of `diff` makes one program from another."""
+"""Pages with programs and commands: the commands print what the page quotes, and end as it says."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future
+
 import pytest
-from consoles import changed
+from consoles import ConsolePage, Run, changed
+
+PAGES = {
+    name: ConsolePage(name) for name in ("../README.md", "four-failures.md", "races.md", "faults.md", "executor.md")
+}
+COMMANDS = [(name, command) for name, page in PAGES.items() for command in page.commands]
+
+
+def status(name: str, command: str) -> int:
+    """The exit status of a command, as its page says."""
+    quoted = PAGES[name].commands[command]
+    if name == "../README.md":  # it quotes a part of a traceback
+        return 1
+    if name == "executor.md":
+        return 0
+    if name == "faults.md":
+        return int(command.endswith("late_error.py"))
+    if "Segmentation fault" in quoted:
+        return -signal.SIGSEGV
+    return int("Traceback" in quoted or "Error: " in quoted)
+
+
+@pytest.fixture(scope="module")
+def results(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Run]]]:
+    """The results of a page's commands, which run once for all tests of the page."""
+    with PAGES[request.param].results(tmp_path_factory.mktemp("page")) as results:
+        yield results
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_program_is_run(name: str):
+    PAGES[name].check(*["ranks.py"] * (name == "faults.md"))
+
+
+@pytest.mark.parametrize(
+    ("results", "name", "command"), [(name, name, command) for name, command in COMMANDS], indirect=["results"]
+)
+def test_the_command_prints_what_the_page_quotes(results: dict[str, Future[Run]], name: str, command: str):
+    assert PAGES[name].printed(command, results).returncode == status(name, command)
+
 
 PROGRAM = "a = 1\nfor b in range(2):\n    a += b\n\nprint(a)\n"
 

@@ -1,27 +1,13 @@
-"""README.md: it is short, its program races as it says, and its measurements are those of docs/speed.md."""
+"""README.md: it is short, and its measurements are those of docs/speed.md."""
 
 from __future__ import annotations
 
 import re
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from consoles import ConsolePage, Run
 from documents import ROOT
 from modules import load
-
-PAGE = ConsolePage("../README.md")
-runs = PAGE.runs()
-
-
-def test_each_program_is_run():
-    PAGE.check()
-
-
-@pytest.mark.parametrize("command", PAGE.commands)
-def test_the_command_prints_what_the_page_quotes(command: str, runs: dict[str, Future[Run]]):
-    assert "UnsynchronizedAccessError" in PAGE.printed(command, runs).stdout
 
 
 def rows(text: str) -> set[tuple[str, ...]]:
@@ -31,7 +17,7 @@ def rows(text: str) -> set[tuple[str, ...]]:
 
 
 def test_its_measurements_are_those_of_the_page_on_speed():
-    quoted = rows(PAGE.text)
+    quoted = rows((ROOT / "README.md").read_text())
     assert len(quoted) == 5
     assert quoted <= rows((ROOT / "docs/speed.md").read_text())
 
