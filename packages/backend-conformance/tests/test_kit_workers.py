@@ -30,7 +30,6 @@ def deadly() -> dict[str, Result]:
     [
         ("aborts", Verdict.CRASH, "the process died by signal 6 (SIGABRT) during the check"),
         ("exits", Verdict.CRASH, "the process exited with status 7 during the check"),
-        ("is_killed", Verdict.CRASH, "the process died by signal 9 (SIGKILL) during the check"),
         ("raises_system_exit", Verdict.ERROR, "SystemExit: 3"),
         ("hangs", Verdict.HANG, "timed out after 1 seconds"),
         ("hangs_and_ignores_signals", Verdict.HANG, "timed out after 1 seconds"),
@@ -59,13 +58,28 @@ def test_a_hang_is_reported_with_the_place(deadly: dict[str, Result]) -> None:
     assert "in hangs" in deadly["deadly.hangs"].output
 
 
-def test_a_death_at_the_end_of_the_process_belongs_to_the_last_check() -> None:
-    _, results = kit_runs.run("endings")
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Result], str]:
+    """The results, and what a setup has logged that is called before."""
+    folder = tmp_path_factory.mktemp("setup")
+    (folder / "setup.py").write_text(
+        f"import os\n\n\ndef load():\n    open({str(folder / 'log')!r}, 'a').write('called ')\n"
+    )
+    results = kit_runs.run("endings", setup=f"{folder / 'setup.py'}:load")[1]
+    return results, (folder / "log").read_text()
+
+
+def test_a_death_at_the_end_of_the_process_belongs_to_the_last_check(endings: tuple[dict[str, Result], str]) -> None:
+    results, _ = endings
     assert results["endings.passes_first"].verdict is Verdict.PASS
     last = results["endings.dies_at_exit"]
     assert last.verdict is Verdict.CRASH
     assert last.message == "passed, but the process died by signal 6 (SIGABRT) after it"
     assert results["endings.dies_alone"].message == "passed, but the process exited with status 5 after it"
+
+
+def test_a_setup_is_called_in_each_process(endings: tuple[dict[str, Result], str]) -> None:
+    assert endings[1].split() == ["called"] * 2
 
 
 @pytest.mark.full
@@ -132,13 +146,6 @@ def test_a_backend_that_loads_only_once_is_an_error_of_what_is_left(tmp_path: Pa
     assert left.verdict is Verdict.ERROR
     assert left.message.startswith("the backend cannot be loaded again: ") and "loaded before" in left.message
     assert (tmp_path / "log").read_text() == "xxx"  # it was tried twice again
-
-
-def test_a_setup_is_called_in_each_process(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    (tmp_path / "setup.py").write_text(f"import os\n\n\ndef load():\n    open({str(log)!r}, 'a').write('called ')\n")
-    kit_runs.run("endings", setup=f"{tmp_path / 'setup.py'}:load")
-    assert log.read_text().split() == ["called"] * 2
 
 
 def test_a_worker_that_cannot_be_reached_any_more_is_reported() -> None:

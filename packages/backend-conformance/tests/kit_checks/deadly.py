@@ -25,12 +25,6 @@ def exits(device: Device) -> None:
     os._exit(7)
 
 
-@check(level=Level.BOOTS, hook="kill")
-def is_killed(device: Device) -> None:
-    """Is killed from outside."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 @check(level=Level.BOOTS, hook="sys.exit")
 def raises_system_exit(device: Device) -> None:
     """Raises SystemExit, which does not end the process."""
