@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import importlib
 import io
@@ -37,13 +36,6 @@ def test_properties_are_those_of_the_profile():
         torch.cuda.get_device_properties(7)
 
 
-def test_devices_do_not_mix():
-    with pytest.raises(RuntimeError, match="same device"):
-        torch.ones(2, device="cuda") + torch.ones(2)
-    with pytest.raises(TypeError, match="convert cuda:0 device type tensor to numpy"):
-        torch.ones(2, device="cuda").numpy()
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_mixed_precision_trains(dtype):
     torch.manual_seed(0)
@@ -63,17 +55,6 @@ def test_mixed_precision_trains(dtype):
         scaler.update()
         losses.append(loss.item())
     assert losses[-1] < 0.7 * losses[0]
-
-
-def test_a_step_is_that_of_the_cpu():
-    torch.manual_seed(0)
-    on_cpu = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(512, 5))
-    on_cuda = copy.deepcopy(on_cpu).cuda()
-    x = torch.randn(4, 3, 8, 8)
-    for model, data in ((on_cpu, x), (on_cuda, x.cuda())):
-        F.softmax(model(data), dim=1).square().sum().backward()
-    for a, b in zip(on_cpu.parameters(), on_cuda.parameters(), strict=True):
-        assert_close(a.grad, b.grad.cpu())
 
 
 def test_streams_and_events_order_work():
@@ -121,17 +102,11 @@ def test_pinned_memory_is_copied_without_waiting():
     assert total.item() == sum(range(64)) + sum(range(32))
 
 
-def test_a_lack_of_memory_raises():
-    with pytest.raises(torch.cuda.OutOfMemoryError):
-        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
-    with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate"):
-        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
-
-
 def test_the_numbers_of_a_lack_of_memory_are_those_of_cuda():
+    assert torch.cuda.OutOfMemoryError is torch.OutOfMemoryError
     with pytest.raises(torch.OutOfMemoryError) as caught:
         torch.empty(800_000_000 << 30, dtype=torch.uint8, device="cuda")
-    assert "Tried to allocate 800000000.00 GiB. GPU 0 has a total capacity of " in str(caught.value)
+    assert "CUDA out of memory. Tried to allocate 800000000.00 GiB. GPU 0 has a total capacity of " in str(caught.value)
     assert re.search(r"capacity of [\d.]+ GiB of which [\d.]+ (GiB|MiB|KiB|bytes) is free", str(caught.value))
 
 
@@ -183,30 +158,6 @@ def test_memory_is_counted():
     assert torch.cuda.memory_stats()["num_ooms"] >= 0
 
 
-def test_old_types_are_accepted():
-    x = torch.cuda.FloatTensor([1, 2, 3])
-    assert x.is_cuda and x.type() == "torch.cuda.FloatTensor"
-    assert isinstance(x, torch.cuda.FloatTensor)
-    assert torch.ones(2).type("torch.cuda.HalfTensor").dtype == torch.float16
-    assert torch.ones(2).type(torch.cuda.LongTensor).is_cuda
-    assert torch.nn.parallel.comm.broadcast(x, [0, 1])[1].device.index == 1
-
-
-def test_a_storage_is_resized():
-    x = torch.ones(4, device="cuda")
-    x.untyped_storage().resize_(0)
-    assert x.untyped_storage().nbytes() == 0
-    assert torch.UntypedStorage(16, device="cuda").nbytes() == 16
-
-
-def test_modules_are_replicated():
-    model = nn.DataParallel(nn.Linear(4, 3).cuda())
-    out = model(torch.randn(6, 4, device="cuda"))
-    assert out.shape == (6, 3)
-    out.sum().backward()
-    assert model.module.weight.grad.is_cuda
-
-
 def test_checkpoints_move_between_devices(tmp_path):
     buffer = io.BytesIO()
     torch.save({"x": torch.arange(3, device="cuda:1")}, buffer)
@@ -243,29 +194,6 @@ def test_each_attention_computes_what_the_cpu_does(backend):
         assert_close(a.grad.cpu(), b.grad)
 
 
-@pytest.mark.filterwarnings("error:.*cuDNN")
-def test_recurrent_networks_and_their_loss():
-    lstm = nn.LSTM(4, 8, num_layers=2, batch_first=True).cuda()
-    lstm.flatten_parameters()
-    out, _ = lstm(torch.randn(3, 10, 4, device="cuda"))
-    log_probs = out.log_softmax(-1).transpose(0, 1)
-    lengths = torch.full((3,), 10)
-    loss = F.ctc_loss(log_probs, torch.randint(1, 8, (3, 4), device="cuda"), lengths, torch.full((3,), 4))
-    loss.backward()
-    assert lstm.weight_ih_l0.grad.is_cuda
-
-
-def test_sparse_and_dense_algebra():
-    x = torch.randn(6, 6, device="cuda")
-    assert_close(torch.sparse.mm(x.to_sparse(), x), x @ x)
-    assert_close(torch.linalg.inv(x) @ x, torch.eye(6, device="cuda"), atol=1e-3, rtol=1e-3)
-    assert_close(torch.fft.ifft(torch.fft.fft(x)).real, x)
-    for library in ("cusolver", "magma", "default"):
-        torch.backends.cuda.preferred_linalg_library(library)
-        torch.linalg.eigh(x @ x.T)
-    assert torch.backends.cuda.cufft_plan_cache.max_size >= 0
-
-
 def test_ranges_and_the_runtime():
     with torch.cuda.nvtx.range("step"):
         torch.cuda.nvtx.mark("here")
@@ -282,14 +210,6 @@ def test_a_profile_has_the_kernels():
     assert "CUDA" in profile.key_averages().table()
 
 
-def test_scripts_run():
-    @torch.jit.script
-    def f(x: torch.Tensor) -> torch.Tensor:
-        return (x * 2).relu().sum()
-
-    assert f(torch.ones(3, device="cuda")).item() == 6
-
-
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
 def test_compiled_modules_train(mode):
     model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 2)).cuda()
@@ -301,13 +221,6 @@ def test_compiled_modules_train(mode):
         found = compiled(x)
         found.sum().backward()
     assert_close(found, expected)
-
-
-def test_gradients_are_checkpointed():
-    x = torch.randn(4, 8, device="cuda", requires_grad=True)
-    torch.manual_seed(1)
-    torch.utils.checkpoint.checkpoint(lambda y: F.dropout(y, 0.5).square(), x, use_reentrant=False).sum().backward()
-    assert x.grad is not None
 
 
 def test_arrays_of_other_libraries_are_not_handed_out():
