@@ -1,8 +1,8 @@
 """Small models and the less simple layers: forward and backward equal the CPU's, in float32.
 
-The tables of test_networks.py have layers that take tensors only. Here is what is put together from them, and layers
-with masks, lengths and options that change which operators run. Except where a test says why, no operator makes the
-host wait: a wait would raise an error.
+Layers that take tensors only are compared by the conformance kit (`checks/modules.py`). Here is what is put together
+from them, and layers with masks, lengths and options that change which operators run. Except where a test says why, no
+operator makes the host wait: a wait would raise an error.
 """
 
 from __future__ import annotations
@@ -199,36 +199,6 @@ def test_gpt_generates_the_cpus_tokens_with_a_cache_and_without():
         assert tokens.tolist() == expected.tolist()
 
 
-BAGS = {
-    "sum": {"mode": "sum"},
-    "mean": {"mode": "mean"},
-    "max": {"mode": "max"},
-    "sum, with padding": {"mode": "sum", "padding_idx": 2},
-    "mean, with padding": {"mode": "mean", "padding_idx": 2},
-    "max, with padding": {"mode": "max", "padding_idx": 2},
-    "mean, by frequency": {"mode": "mean", "scale_grad_by_freq": True},
-    "sum, with the end": {"mode": "sum", "include_last_offset": True},
-}
-
-
-@pytest.mark.parametrize("name", BAGS)
-def test_embedding_bag(name):
-    torch.manual_seed(0)
-    bag = nn.EmbeddingBag(10, 3, **BAGS[name])
-    indices = torch.tensor([1, 2, 4, 5, 4, 3, 2, 9])
-    assert_equals_the_cpu(bag, indices.reshape(2, 4))
-    assert_equals_the_cpu(bag, indices, torch.tensor([0, 3, 3, 5, 8]))  # the second bag is empty
-    assert_equals_the_cpu(bag, indices.int(), torch.tensor([0, 1, 8], dtype=torch.int32))
-
-
-def test_embedding_bag_with_weights_for_each_index():
-    torch.manual_seed(0)
-    bag = nn.EmbeddingBag(10, 3, mode="sum")
-    indices, weights = torch.randint(10, (2, 4)), torch.randn(2, 4)
-    assert_equals_the_cpu(bag, indices, None, weights)
-    assert_equals_the_cpu(bag, indices.flatten(), torch.tensor([0, 3, 3]), weights.flatten())
-
-
 # CTC makes the host wait: it is the host that reads the lengths, and sizes of intermediate results depend on them.
 INPUT_LENGTHS, TARGET_LENGTHS = torch.tensor([12, 10, 2]), torch.tensor([4, 2, 3])
 LENGTHS = {
@@ -376,14 +346,6 @@ def test_multihead_attention_with_masks(masks, need_weights):
     assert_equals_the_cpu(attention, query, key, value, **keywords)
 
 
-@pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}, {"bias": False}], ids=str)
-def test_multihead_attention_with_options(options):
-    torch.manual_seed(0)
-    x = torch.randn(5, 2, 16)
-    attention = nn.MultiheadAttention(16, 2, **options)
-    assert_equals_the_cpu(attention, x, x.clone(), x.clone(), key_padding_mask=PADDING, attn_mask=CAUSAL)
-
-
 class Packed(nn.Module):
     """Runs a recurrent network over sequences of different lengths, from padded to padded."""
 
@@ -419,3 +381,107 @@ def test_packing_wants_lengths_on_the_cpu():
     x, lengths = torch.randn(4, 3, 5, device=DEVICE), torch.tensor([4, 3, 1], device=DEVICE)
     with pytest.raises(RuntimeError, match="'lengths' argument should be a 1D CPU int64 tensor"):
         nn.utils.rnn.pack_padded_sequence(x, lengths)
+
+
+# Networks, with a batch of inputs and what they are trained with.
+STEPS = {
+    "MLP": (
+        lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 4)),
+        (6, 8),
+        torch.optim.AdamW,
+        {},
+    ),
+    "CNN": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 4)
+        ),
+        (6, 1, 8, 8),
+        torch.optim.SGD,
+        {"momentum": 0.9},
+    ),
+    "transformer": (
+        lambda: nn.Sequential(
+            nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True), 2),
+            nn.Flatten(),
+            nn.Linear(80, 4),
+        ),
+        (6, 5, 16),
+        torch.optim.AdamW,
+        {},
+    ),
+    "LSTM": (lambda: LastOutput(nn.LSTM(5, 7, batch_first=True), nn.Linear(7, 4)), (6, 3, 5), torch.optim.Adam, {}),
+}
+
+
+class LastOutput(nn.Module):
+    """What a recurrent network says after the last step."""
+
+    def __init__(self, recurrent: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.recurrent = recurrent
+        self.head = head
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.recurrent(x)[0][:, -1])
+
+
+@pytest.mark.openreg_only
+@pytest.mark.parametrize(
+    "implementation", [{}, {"foreach": True}, {"fused": True}], ids=["default", "foreach", "fused"]
+)
+@pytest.mark.parametrize("name", STEPS)
+def test_a_training_step_never_makes_the_host_wait(name, implementation):
+    make, shape, optimizer_class, options = STEPS[name]
+    torch.manual_seed(0)
+    model = make().to(DEVICE)
+    optimizer = optimizer_class(model.parameters(), lr=0.05, **options, **implementation)
+    x = torch.randn(shape, device=DEVICE)
+    target = torch.randint(0, 4, (shape[0],), device=DEVICE)
+    losses = []
+    torch.openreg.reset_launch_stats()
+    with no_waits():
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), target)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+    stats = torch.openreg.launch_stats()
+    assert stats["synchronous"] == 0 and stats["host_waits"] == 0, stats
+    assert losses[-1].item() < losses[0].item()
+
+
+def significant_strides(x: torch.Tensor) -> list[int]:
+    """Of dimensions with more than one element; oneDNN chooses the others by the number of threads of the caller."""
+    return [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size > 1]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(4, 6, 3, padding=1),
+        nn.Conv2d(4, 4, 3, groups=4, bias=False),
+        nn.ConvTranspose2d(4, 6, 2, stride=2),
+        nn.Sequential(
+            nn.Conv2d(4, 6, 1, bias=False), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Upsample(None, 2)
+        ),
+    ],
+    ids=["convolution", "depthwise", "transposed", "a block"],
+)
+@pytest.mark.parametrize("channels_last", ["input", "weights", "both"])
+def test_channels_last_goes_where_it_goes_on_the_cpu(layer, channels_last):
+    def run(device):
+        module = copy.deepcopy(layer).to(device)
+        if channels_last != "input":
+            module.to(memory_format=torch.channels_last)
+        x = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0)).to(device)
+        if channels_last != "weights":
+            x = x.to(memory_format=torch.channels_last)
+        x.requires_grad_()
+        y = module(x)
+        y.square().mean().backward()  # the terms of a sum's gradients are large, and cancel
+        return [y.detach(), x.grad, *(p.grad for p in module.parameters())]
+
+    for got, expected in zip(run(DEVICE), run("cpu"), strict=True):
+        assert_close(got.cpu(), expected, rtol=1e-4, atol=2e-6)
+        assert significant_strides(got) == significant_strides(expected)

@@ -8,14 +8,9 @@ from devices import DEVICE
 from torch.testing import assert_close
 from waits import no_waits
 
-pytestmark = pytest.mark.any_device
+pytestmark = [pytest.mark.any_device, pytest.mark.usefixtures("seeded")]
 
 BATCH, HIDDEN = 3, 5
-
-
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
 
 
 def lstm(input_gates, hidden_gates, cx, input_bias=None, hidden_bias=None):
@@ -124,3 +119,23 @@ def test_backward_without_a_graph_equals_autograd(name, biased):
             assert (g is None) == (e is None)
             if e is not None:
                 assert_close(g.cpu(), e)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        lambda d: torch.ops.aten._thnn_fused_lstm_cell(*[torch.ones(2, n, device=d) for n in (8, 12, 2)]),
+        lambda d: torch.ops.aten._thnn_fused_lstm_cell(*[torch.ones(2, n, device=d) for n in (8, 8, 3)]),
+        lambda d: torch.ops.aten._thnn_fused_gru_cell(*[torch.ones(n, 6, device=d) for n in (2, 2, 2)]),
+        lambda d: torch.ops.aten._thnn_fused_gru_cell(
+            torch.ones(2, 6, device=d),
+            torch.ones(2, 6, device=d),
+            torch.ones(2, 2, device=d),
+            torch.ones(5, device=d),
+            torch.ones(6, device=d),
+        ),
+    ],
+)
+def test_cells_of_wrong_shapes_say_what_they_expect(cell):
+    with pytest.raises(RuntimeError, match="_cell: expected"):
+        cell(DEVICE)
