@@ -1,8 +1,8 @@
-"""Who may not make the host wait."""
+"""Who may not make the host wait, and what a call launches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -31,6 +31,14 @@ def waits_allowed() -> Iterator[None]:
         yield
     finally:
         MODULE.set_sync_debug_mode(mode)
+
+
+def launches(work: Callable[[], object]) -> dict[str, int]:
+    """The counts of a call that is not the first."""
+    work()
+    MODULE.reset_launch_stats()
+    work()
+    return MODULE.launch_stats()
 
 
 def assert_close_to(got: torch.Tensor, expected: torch.Tensor, tolerance: float | None = None) -> None:

@@ -13,14 +13,9 @@ import torch
 import torch.nn.functional as F
 from devices import DEVICE
 
-pytestmark = pytest.mark.any_device
+pytestmark = [pytest.mark.any_device, pytest.mark.usefixtures("seeded")]
 
 Operands = list[torch.Tensor]
-
-
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
 
 
 def operands(*shapes: tuple[int, ...]) -> Callable[[], Operands]:

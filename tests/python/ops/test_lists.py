@@ -11,27 +11,15 @@ import pytest
 import torch
 from devices import DEVICE
 from torch.testing import assert_close
-from waits import no_waits
+from waits import launches, no_waits
 
-pytestmark = pytest.mark.any_device
+pytestmark = [pytest.mark.any_device, pytest.mark.usefixtures("seeded")]
 
 Tensors = list[torch.Tensor]
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 def on_device(tensors: Tensors) -> Tensors:
     return [tensor.to(DEVICE) for tensor in tensors]
-
-
-def launches(work: Callable[[], object]) -> dict[str, int]:
-    work()
-    torch.openreg.reset_launch_stats()
-    work()
-    return torch.openreg.launch_stats()
 
 
 def numbered(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensors:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from devices import DEVICE
 from torch import nn
-from waits import no_waits
+from waits import launches, no_waits
 
-pytestmark = pytest.mark.any_device
+pytestmark = [pytest.mark.any_device, pytest.mark.usefixtures("seeded")]
 
 TIME, BATCH, FEATURES, HIDDEN = 7, 3, 5, 4
 KINDS = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
@@ -23,11 +23,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "without bias": {"bias": False},
     "batch first": {"num_layers": 2, "batch_first": True},
 }
-
-
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
 
 
 def network(kind: str, **options: Any) -> tuple[nn.Module, nn.Module]:
@@ -47,13 +42,6 @@ def flat(results: Any) -> list[torch.Tensor]:
 def assert_close(got: Any, expected: Any) -> None:
     for g, e in zip(flat(got), flat(expected), strict=True):
         torch.testing.assert_close(g.detach().cpu(), e.detach(), rtol=1e-4, atol=1e-5)
-
-
-def launches(work: Callable[[], object]) -> dict[str, int]:
-    work()
-    torch.openreg.reset_launch_stats()
-    work()
-    return torch.openreg.launch_stats()
 
 
 @pytest.mark.parametrize("options", OPTIONS)
