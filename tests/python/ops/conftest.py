@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -20,3 +21,11 @@ def no_waits() -> Iterator[None]:
     """An operator that makes the host wait raises an error."""
     with waits.no_waits():
         yield
+
+
+@pytest.fixture
+def library() -> Iterator[torch.library.Library]:
+    """A library of its own for each test: definitions are the process's."""
+    library = torch.library.Library(f"openreg_{uuid.uuid4().hex}", "DEF")
+    yield library
+    library._destroy()

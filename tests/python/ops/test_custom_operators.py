@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -11,14 +10,6 @@ from devices import DEVICE
 from torch import Tensor
 from torch.testing import assert_close
 from waits import no_waits
-
-
-@pytest.fixture
-def library() -> Iterator[torch.library.Library]:
-    """A library of its own for each test: definitions are the process's."""
-    library = torch.library.Library(f"openreg_{uuid.uuid4().hex}", "DEF")
-    yield library
-    library._destroy()
 
 
 def operator(library: torch.library.Library, name: str) -> torch._ops.OpOverload:
