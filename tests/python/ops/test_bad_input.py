@@ -479,6 +479,14 @@ ON_ONE_DEVICE: dict[str, Case] = {
     "normal": (torch.normal, ones(2), ones(2)),
     "solve": (torch.linalg.solve, torch.eye(2), ones(2)),
     "linear": (F.linear, ones(2, 3), ones(4, 3), ones(4)),
+    "add": (torch.add, ones(3, 3), ones(3, 3)),
+    "add, out": (lambda x, out: torch.add(x, x, out=out), ones(3, 3), ones(3, 3)),
+    "mul_": (lambda x, y: x.mul_(y), ones(3, 3), ones(3, 3)),
+    "matmul": (torch.matmul, ones(3, 3), ones(3, 3)),
+    "cat": (lambda x, y: torch.cat([x, y]), ones(3, 3), ones(3, 3)),
+    "where": (lambda x, y: torch.where(x > 0, x, y), ones(3, 3), ones(3, 3)),
+    "masked_fill_": (lambda x, y: x.masked_fill_(y > 0, 1.0), ones(3, 3), ones(3, 3)),
+    "lstsq": (torch.linalg.lstsq, torch.eye(3), ones(3, 3)),  # synchronous
 }
 
 RANDOM: dict[str, Callable[[str, torch.Generator], torch.Tensor]] = {

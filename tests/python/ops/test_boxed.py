@@ -77,16 +77,6 @@ def test_results_equal_the_cpu_without_waiting(name):
                 assert g.stride() == e.stride()
 
 
-def test_changed_arguments_are_changed():
-    mean, var = torch.zeros(3, device=DEVICE), torch.ones(3, device=DEVICE)
-    x = torch.arange(12.0).view(2, 3, 2)
-    torch.nn.functional.batch_norm(x.to(DEVICE), mean, var, training=True)
-    expected_mean, expected_var = torch.zeros(3), torch.ones(3)
-    torch.nn.functional.batch_norm(x, expected_mean, expected_var, training=True)
-    assert_close(mean.cpu(), expected_mean)
-    assert_close(var.cpu(), expected_var)
-
-
 def test_the_trial_leaves_the_arguments_alone():
     """It runs on zeros of its own, also where a kernel changes what its schema does not name."""
     mean = torch.full((5,), 2.0, device=DEVICE)
@@ -109,15 +99,6 @@ def test_out_is_sized_at_the_call_with_pytorchs_warning(shape):
         assert out.shape == (2,)
         results.append((out.tolist(), indices.tolist(), {str(w.message).split("\n")[0][:60] for w in caught}))
     assert results[0] == results[1]
-
-
-def test_out_may_be_an_input_or_overlap_it():
-    a = torch.arange(6.0) - 3
-    x = a.to(DEVICE)
-    torch.abs(x, out=x)
-    assert_close(x.cpu(), a.abs())
-    with pytest.raises(RuntimeError, match="unsupported operation"):
-        torch.logical_not(x[:4], out=x[1:5])
 
 
 def test_wrong_shapes_raise_at_the_call_after_right_ones():

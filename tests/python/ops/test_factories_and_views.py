@@ -14,21 +14,6 @@ def test_layouts_that_no_device_has_are_refused():
         torch.empty(2, 2, layout=torch._mkldnn, device=DEVICE)
 
 
-def test_empty_memory_is_filled_in_deterministic_mode(deterministic):
-    assert torch.isnan(torch.empty(100, device=DEVICE)).all().item()
-    assert torch.isnan(torch.empty_strided((2, 3), (1, 2), device=DEVICE)).all().item()
-    assert (torch.empty(4, dtype=torch.int32, device=DEVICE) == torch.iinfo(torch.int32).max).all().item()
-    x = torch.ones(2, device=DEVICE).resize_(10)
-    assert x[:2].cpu().tolist() == [1.0, 1.0]
-    assert torch.isnan(x[2:]).all().item()
-
-
-def test_operators_that_are_not_deterministic_are_refused_at_the_call(deterministic):
-    x = torch.zeros(4, device=DEVICE)
-    with pytest.raises(RuntimeError, match="put_ does not have a deterministic implementation"):
-        x.put_(torch.tensor([0], device=DEVICE), torch.ones(1, device=DEVICE))
-
-
 def test_determinism_is_asked_at_the_call_not_when_a_command_runs():
     x = torch.zeros(4, device=DEVICE)
     x.put_(torch.tensor([0], device=DEVICE), torch.ones(1, device=DEVICE))
@@ -70,11 +55,3 @@ def test_set_to_a_storage_of_another_device_is_refused(geometry):
         x.set_(storage, *geometry)
     assert storage.nbytes() == 8
     assert x.cpu().tolist() == [0.0, 0.0]
-
-
-def test_fill_takes_scalars_and_tensors():
-    x = torch.empty(3, device=DEVICE)
-    assert x.fill_(2.5).cpu().tolist() == [2.5] * 3
-    assert x.fill_(torch.tensor(1.5)).cpu().tolist() == [1.5] * 3
-    assert x.fill_(torch.tensor(0.5, device=DEVICE)).cpu().tolist() == [0.5] * 3
-    assert x.zero_().cpu().tolist() == [0.0] * 3

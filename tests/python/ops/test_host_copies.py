@@ -254,24 +254,6 @@ def test_devices_can_access_each_other_and_not_themselves():
         assert access(None, 0) and access(DEVICE, 0) and not access(None, 1)
 
 
-@pytest.mark.openreg_only
-@pytest.mark.parametrize(
-    ("arguments", "error", "sentence"),
-    [
-        ((2, 0), AssertionError, r"out of range \(got 2, expected 0 to 1\)"),
-        ((-1, 0), AssertionError, r"out of range \(got -1,"),
-        ((0, 2), AssertionError, r"out of range \(got 2,"),
-        ((0, -1), AssertionError, r"out of range \(got -1,"),
-        ((0, DEVICE), ValueError, "has no index"),
-        ((0, None), ValueError, "not a device"),
-        (("cpu", 0), ValueError, "the device has the wrong type"),
-    ],
-)
-def test_access_is_asked_of_devices_that_exist(arguments, error, sentence):
-    with pytest.raises(error, match=sentence):
-        torch.openreg.can_device_access_peer(*arguments)
-
-
 def test_memory_that_others_locked_is_copied_as_pageable_memory():
     """Only what the allocator gave out is pinned; a copy of other memory does not return before it is done."""
     memory = (ctypes.c_float * ELEMENTS)()

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from as_cpu import assert_as_cpu, assert_same_tensor
 from devices import DEVICE
 
@@ -40,53 +39,6 @@ def test_batch_norm_trains_on_inputs_of_any_strides(view: Callable[[torch.Tensor
 
     for got, expected in zip(run(view(X.to(DEVICE))), run(view(X)), strict=True):
         assert_same_tensor(got, expected)
-
-
-@pytest.mark.parametrize(
-    "operator",
-    [
-        lambda x: F.pixel_shuffle(x, 2),
-        lambda x: F.pixel_unshuffle(x, 2),
-        lambda x: F.channel_shuffle(x, 2),
-        lambda x: F.pad(x, (1, 2, 1, 0), mode="replicate"),
-        lambda x: F.pad(x, (1, 2, 1, 0), mode="reflect"),
-        lambda x: torch.narrow_copy(x, 1, 1, 2),
-    ],
-    ids=["pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "replicate", "reflect", "narrow_copy"],
-)
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_results_keep_the_memory_format_as_on_the_cpu(
-    operator: Callable[[torch.Tensor], torch.Tensor], memory_format: torch.memory_format
-) -> None:
-    x = X.contiguous(memory_format=memory_format)
-    assert_same_tensor(operator(x.to(DEVICE)), operator(x))
-
-
-OVERLAPPING: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
-    "abs": lambda x, out: torch.abs(x, out=out),
-    "cumsum": lambda x, out: torch.cumsum(x, 0, out=out),
-    "gather": lambda x, out: torch.gather(x, 0, torch.zeros(4, 4, dtype=torch.int64, device=x.device), out=out),
-    "sort": lambda x, out: torch.sort(x, out=(out, torch.empty(4, 4, dtype=torch.int64, device=x.device))),
-    "index_select": lambda x, out: torch.index_select(x, 0, torch.arange(4, device=x.device), out=out),
-    "take": lambda x, out: torch.take(x, torch.zeros(4, 4, dtype=torch.int64, device=x.device), out=out),
-    "bernoulli": lambda x, out: torch.bernoulli(x, out=out),
-}
-
-
-@pytest.mark.parametrize("name", OVERLAPPING)
-def test_outputs_that_overlap_are_refused_at_the_call(name: str) -> None:
-    def outputs(device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return torch.rand(4, 4).to(device), torch.zeros(4, 4, device=device), torch.zeros(1, device=device).expand(4, 4)
-
-    with pytest.raises(RuntimeError) as on_cpu:
-        x, _, overlapping = outputs("cpu")
-        OVERLAPPING[name](x, overlapping)
-    x, regular, overlapping = outputs(DEVICE)
-    OVERLAPPING[name](x, regular)  # from now on the arguments' dtypes are known
-    with pytest.raises(RuntimeError) as error:
-        OVERLAPPING[name](x, overlapping)
-    assert str(error.value) == str(on_cpu.value)
-    torch.accelerator.synchronize()
 
 
 def test_an_overlap_is_refused_at_the_call_after_a_call_of_the_same_shapes_without_one() -> None:

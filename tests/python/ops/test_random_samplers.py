@@ -612,32 +612,20 @@ def test_wrong_arguments_raise_at_the_call_as_on_the_cpu(op):
 @pytest.mark.parametrize(
     "op",
     [
-        lambda g: torch.randperm(4, device=DEVICE, generator=g),
-        lambda g: torch.multinomial(torch.ones(2, device=DEVICE), 1, generator=g),
-        lambda g: torch.poisson(torch.ones(2, device=DEVICE), generator=g),
-        lambda g: torch.normal(torch.ones(2, device=DEVICE), 1.0, generator=g),
+        lambda d, g: torch.empty(3, device=d).uniform_(generator=g),
+        lambda d, g: torch.randperm(4, device=d, generator=g),
+        lambda d, g: torch.multinomial(torch.ones(2, device=d), 1, generator=g),
+        lambda d, g: torch.poisson(torch.ones(2, device=d), generator=g),
+        lambda d, g: torch.binomial(torch.ones(2, device=d), torch.ones(2, device=d), generator=g),
+        lambda d, g: torch.normal(torch.zeros(3, device=d), torch.ones(3, device=d), generator=g),
+        lambda d, g: torch.normal(0.0, torch.ones(3, device=d), generator=g),
+        lambda d, g: torch.normal(torch.ones(2, device=d), 1.0, generator=g),
+        lambda d, g: torch.bernoulli(torch.ones(3, device=d), generator=g),
     ],
 )
-@pytest.mark.parametrize("other", ["cpu", f"{DEVICE}:1"])
-def test_a_generator_of_another_device_is_refused_at_the_call(op, other):
-    with pytest.raises(RuntimeError, match="generator"):
-        op(torch.Generator(other))
-
-
-@pytest.mark.parametrize(
-    "op",
-    [
-        lambda g: torch.empty(3).uniform_(generator=g),
-        lambda g: torch.randperm(3, generator=g),
-        lambda g: torch.multinomial(torch.ones(3), 1, generator=g),
-        lambda g: torch.poisson(torch.ones(3), generator=g),
-        lambda g: torch.binomial(torch.ones(3), torch.ones(3), generator=g),
-        lambda g: torch.normal(torch.zeros(3), torch.ones(3), generator=g),
-        lambda g: torch.normal(0.0, torch.ones(3), generator=g),
-        lambda g: torch.normal(torch.ones(3), 1.0, generator=g),
-        lambda g: torch.bernoulli(torch.ones(3), generator=g),
-    ],
-)
-def test_cpu_tensors_do_not_take_the_devices_generator(op):
+def test_a_generator_of_another_device_is_refused_at_the_call(op):
+    for other in ("cpu", f"{DEVICE}:1"):
+        with pytest.raises(RuntimeError, match="generator"):
+            op(DEVICE, torch.Generator(other))
     with pytest.raises(RuntimeError, match=r"Expected a 'cpu' (generator device|device type for generator) but found"):
-        op(torch.Generator(DEVICE))
+        op("cpu", torch.Generator(DEVICE))

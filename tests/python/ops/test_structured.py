@@ -45,36 +45,6 @@ def registered(name: str) -> bool:
         return False
 
 
-def test_functional_form_equals_cpu():
-    a, b = torch.randn(3, 1, 4), torch.randn(5, 1)
-    result = torch.add(a.to(DEVICE), b.to(DEVICE), alpha=2)
-    assert result.device == torch.device(f"{DEVICE}:0")
-    assert_close(result.cpu(), torch.add(a, b, alpha=2))
-
-
-def test_inplace_form_writes_into_the_first_argument():
-    a, b = torch.randn(4), torch.randn(4)
-    x = a.to(DEVICE)
-    pointer = x.data_ptr()
-    assert x.mul_(b.to(DEVICE)) is x
-    assert x.data_ptr() == pointer
-    assert_close(x.cpu(), a * b)
-
-
-def test_out_form_resizes_an_empty_output():
-    a, b = torch.randn(2, 3), torch.randn(3)
-    out = torch.empty(0, device=DEVICE)
-    result = torch.add(a.to(DEVICE), b.to(DEVICE), out=out)
-    assert result is out
-    assert_close(out.cpu(), a + b)
-
-
-def test_out_form_warns_where_it_resizes_what_has_elements():
-    x = torch.ones(3, device=DEVICE)
-    with pytest.warns(UserWarning, match="An output with one or more elements was resized"):
-        torch.add(x, x, out=torch.empty(5, device=DEVICE))
-
-
 def test_no_warning_of_resized_outputs_comes_out_of_a_kernel():
     a, b = torch.randn(4, 3), torch.randn(4, 3)
     with warnings.catch_warnings():
@@ -84,39 +54,6 @@ def test_no_warning_of_resized_outputs_comes_out_of_a_kernel():
             got = torch.nn.functional.mse_loss(*on_device)
         torch.accelerator.synchronize()
     assert_close(got.cpu(), torch.nn.functional.mse_loss(a, b))
-
-
-def test_out_form_writes_a_strided_output():
-    a = torch.randn(3, 4)
-    buffer = torch.zeros(4, 3, device=DEVICE)
-    torch.neg(a.to(DEVICE), out=buffer.t())
-    assert_close(buffer.cpu(), (-a).t())
-
-
-def test_several_outputs():
-    a = torch.randn(4, 5)
-    values, indices = torch.max(a.to(DEVICE), dim=1)
-    expected = torch.max(a, dim=1)
-    assert_close(values.cpu(), expected.values)
-    assert_close(indices.cpu(), expected.indices)
-
-
-def test_several_out_arguments_empty():
-    a = torch.randn(4, 5)
-    values, indices = torch.empty(0, device=DEVICE), torch.empty(0, dtype=torch.long, device=DEVICE)
-    torch.max(a.to(DEVICE), dim=1, out=(values, indices))
-    assert_close(values.cpu(), a.max(1).values)
-    assert_close(indices.cpu(), a.max(1).indices)
-
-
-def test_composites_pass_unsized_outputs():
-    a = torch.randn(4, 5)
-    assert_close(torch.logsumexp(a.to(DEVICE), 1).cpu(), torch.logsumexp(a, 1))
-    target = torch.sign(torch.randn(4, 5))
-    assert_close(
-        torch.nn.functional.soft_margin_loss(a.to(DEVICE), target.to(DEVICE)).cpu(),
-        torch.nn.functional.soft_margin_loss(a, target),
-    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -138,18 +75,6 @@ def test_zero_dimensional_cpu_operand_is_read_at_the_launch():
     assert_close((scalar + x).cpu(), torch.full((4,), 101.0))
 
 
-def test_default_dtype_is_read_at_the_launch():
-    a, b = torch.tensor([1], device=DEVICE), torch.tensor([3], device=DEVICE)
-    torch.set_default_dtype(torch.float64)
-    try:
-        result = a / b
-        expected = torch.tensor([1]) / torch.tensor([3])
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert result.dtype == torch.float64
-    assert result.item() == expected.item()
-
-
 @pytest.mark.parametrize(
     "op", [lambda x: x + 0.1, lambda x: x * 0.1, lambda x: x * 0.1j, lambda x: x.clone().add(x, alpha=2) / 3]
 )
@@ -168,14 +93,6 @@ def test_python_numbers_take_the_default_dtype_of_the_launch(op):
     assert torch.equal(result.cpu(), expected)
 
 
-def test_channels_last_survives():
-    a = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    x = a.to(DEVICE)
-    assert x.is_contiguous(memory_format=torch.channels_last)
-    assert (x + x).is_contiguous(memory_format=torch.channels_last)
-    assert_close((x + x).cpu(), a + a)
-
-
 def test_aliases_keep_their_meaning():
     a = torch.arange(6.0)
     x = a.to(DEVICE)
@@ -184,43 +101,3 @@ def test_aliases_keep_their_meaning():
     a[1:] *= 2
     a *= a
     assert_close(x.cpu(), a)
-
-
-def test_tensor_lists():
-    parts = [torch.randn(2, 3), torch.randn(1, 3)]
-    assert_close(torch.cat([p.to(DEVICE) for p in parts]).cpu(), torch.cat(parts))
-
-
-def test_indices_on_the_cpu():
-    a = torch.randn(5, 3)
-    index = torch.tensor([4, 0, 2])
-    x = a.to(DEVICE)
-    assert_close(x[index].cpu(), a[index])
-    assert_close(x[:, torch.tensor([2, 0])].cpu(), a[:, [2, 0]])
-    x[index] = 0.0
-    a[index] = 0.0
-    assert_close(x.cpu(), a)
-
-
-def test_mask_index():
-    a = torch.randn(6)
-    x = a.to(DEVICE)
-    assert_close(x[x > 0].cpu(), a[a > 0])
-
-
-def test_conjugate_operands():
-    a, b = torch.randn(3, dtype=torch.complex64), torch.randn(3, dtype=torch.complex64)
-    assert_close((a.to(DEVICE).conj() * b.to(DEVICE)).cpu(), a.conj() * b)
-
-
-def test_flush_denormal_is_taken_from_the_launching_thread():
-    if not torch.set_flush_denormal(True):
-        pytest.skip("this processor has no flush-denormal mode")
-    try:
-        x = torch.tensor([1e-39], device=DEVICE) * 0.5
-    finally:
-        torch.set_flush_denormal(False)
-    kept = torch.tensor([1e-39], device=DEVICE) * 0.5
-    assert x.item() == 0.0
-    assert kept.item() != 0.0
-    assert (torch.tensor([1e-39]) * 0.5).item() != 0.0  # and this thread's own mode is as it was
