@@ -109,33 +109,18 @@ ROWS: dict[str, list[Row]] = {
         Row("Event().synchronize()", None, EVENT),
         Row("Event().wait()", None, EVENT),
         Row("Event().event_id", 0, BUILD),
-        Row("Event(1).elapsed_time(Event(1))", raises(ValueError, "must be recorded"), EVENT),
-        Row("Event().elapsed_time(Event(True))", raises(ValueError, "enable_timing=True"), EVENT),
-        Row("event().elapsed_time(Event())", raises(ValueError, "enable_timing=True"), EVENT),
         Row("event().elapsed_time(pending())", raises(RuntimeError, "must be completed"), EVENT),
-        Row("event().elapsed_time(1)", raises(RuntimeError, "expected other to be a torch"), BUILD),
-        Row("event(0).elapsed_time(event(1))", raises(RuntimeError, "two of one device"), "test_cuda_multigpu.py"),
         Row("event(0).elapsed_time(event(0)) > 0", True, "test_cuda_multigpu.py"),
         Row("event(1).elapsed_time(event(1)) > 0", True, "test_cuda_multigpu.py"),
-        Row("event(0).record(STREAM_1)", raises(RuntimeError, "two devices"), EVENT),
         Row("STREAM_1.record_event(event(0))", raises(RuntimeError, "two devices"), EVENT),
         Row("event(0).wait(STREAM_1)", None, EVENT),
         Row("event(1).device.index", 1, EVENT),
         Row("Event(2, 1)", ANY, BUILD),
-        Row("Event(None)", raises(TypeError), BUILD),
-        Row("Event(1.0)", raises(TypeError), BUILD),
-        Row("Event(blocking='x')", raises(TypeError), BUILD),
-        Row("Event(external=None)", raises(TypeError), BUILD),
         Row("Event(False, False, False, True).query()", True, STREAMS),
         Row("Event.from_ipc_handle('cpu', b'x' * 64)", raises(RuntimeError), BUILD),
         Row("pickle.dumps(Event())", raises(TypeError, "cannot pickle"), BUILD),
         Row("Event(255).query()", True, FLAGS),
-        Row("Event(256)", raises(OverflowError), FLAGS),
-        Row("Event(-1)", raises(OverflowError), FLAGS),
-        Row("Event(2**70)", raises(OverflowError), FLAGS),
         Row("Event(False, False, False, 256)", raises(OverflowError), FLAGS),
-        Row("Event(blocking=None)", raises(TypeError), FLAGS),
-        Row("Event(enable_timing=[])", raises(TypeError), FLAGS),
         Row("Event(blocking=numpy.int64(1)).query()", True, FLAGS),
         Row("event(enable_timing=2).elapsed_time(event(0)) >= 0", True, FLAGS),
     ],
@@ -144,7 +129,6 @@ ROWS: dict[str, list[Row]] = {
         Row("Stream(None, -5).priority", -1, STREAMS),
         Row("Stream(priority=5).priority", 0, STREAMS),
         Row("Stream.priority_range()", (0, -1), STREAM),
-        Row("Stream(1.0)", raises(ValueError), UTILS),
         Row("Stream(stream_ptr=STREAM_1.native_handle, device=1) == STREAM_1", True, STREAMS),
         Row("Stream() == None, Stream() != 1", (False, True), STREAMS),
         Row("current_stream() == default_stream()", True, STREAMS),
@@ -158,25 +142,17 @@ ROWS: dict[str, list[Row]] = {
         Row("on(0).record_stream(STREAM_1)", None, "native/cuda/RecordStream.cu"),
         Row("on(0).record_stream(torch.Stream('cpu'))", raises(RuntimeError), "native/cuda/RecordStream.cu"),
         Row("on(0).record_stream(None)", raises(RuntimeError, "unknown parameter type"), BUILD),
-        Row("Stream(priority=None)", raises(TypeError), STREAM),
-        Row("Stream(0, 1.0)", raises(TypeError), STREAM),
         Row("Stream(priority=True).priority", 0, STREAM),
         Row("Stream(0, numpy.int64(-1)).priority", -1, STREAM),
-        Row("Stream(priority=2**31)", raises(OverflowError), STREAM),
-        Row("Stream(0, -(2**31) - 1)", raises(OverflowError), STREAM),
     ],
     "ExternalStream": [
         Row("ExternalStream(STREAM_1.native_handle, 1) == STREAM_1", True, STREAMS),
         Row("ExternalStream(stream_ptr=STREAM_1.native_handle, device=1, priority=0) == STREAM_1", True, STREAMS),
-        Row("ExternalStream(STREAM_1.native_handle, 1, priority=-1)", raises(RuntimeError, "priority"), STREAM),
         Row("ExternalStream(0, 1) == default_stream(1)", True, STREAM),
-        Row("ExternalStream('x')", raises(TypeError), STREAM),
     ],
     "get_stream_from_external": [
         Row("get_stream_from_external(STREAM_1.native_handle, 1) == STREAM_1", True, DEVICE),
         Row("get_stream_from_external(data_ptr=STREAM_1.native_handle, device='openreg:1').device_index", 1, DEVICE),
-        Row("get_stream_from_external(None)", raises(TypeError), MODULE),
-        Row("get_stream_from_external(0, 'cpu')", raises(ValueError), UTILS),
     ],
     "StreamContext": [
         Row("inside(StreamContext(STREAM_1)) == (1, STREAM_1.stream_id)", True, DEVICE),
@@ -204,13 +180,9 @@ ROWS: dict[str, list[Row]] = {
         Row("inside(device_of(on(1)))[0]", 1, DEVICE),
         Row("inside(device_of(on(1).untyped_storage()))[0]", 1, DEVICE),
         Row("inside(device_of(torch.ones(1)))", (0, 0), DEVICE),
-        Row("device_of(1)", raises(AttributeError), BUILD),
     ],
     "set_device": [
         Row("set_device(-1), current_device()", (None, 0), BUILD),
-        Row("set_device('openreg')", raises(ValueError, "no index"), BUILD),
-        Row("set_device(None)", raises(ValueError), BUILD),
-        Row("set_device('cpu')", raises(ValueError), BUILD),
         Row("set_device(device='openreg:1'), current_device()", (None, 1), DEVICE),
     ],
     "get_device_properties": [
@@ -230,8 +202,6 @@ ROWS: dict[str, list[Row]] = {
     "can_device_access_peer": [
         Row("can_device_access_peer(0, 0)", False, "cudaDeviceCanAccessPeer"),
         Row("can_device_access_peer(None, 'openreg:1')", True, DEVICE),
-        Row("can_device_access_peer(0, 'openreg')", raises(ValueError, "no index"), DEVICE),
-        Row("can_device_access_peer(0, 2)", raises(AssertionError), DEVICE),
     ],
     "current_blas_handle": [
         Row("isinstance(current_blas_handle(), int)", True, DEVICE),
@@ -250,10 +220,6 @@ ROWS: dict[str, list[Row]] = {
     ],
     "set_sync_debug_mode": [
         Row("set_sync_debug_mode('warn'), get_sync_debug_mode()", (None, 1), DEVICE),
-        Row("set_sync_debug_mode(True)", raises(RuntimeError, "invalid"), MODULE),
-        Row("set_sync_debug_mode('Warn')", raises(RuntimeError, "expected one of"), DEVICE),
-        Row("set_sync_debug_mode(3)", raises(RuntimeError), MODULE),
-        Row("set_sync_debug_mode(1.0)", raises(RuntimeError, "invalid"), MODULE),
     ],
     "manual_seed": [
         Row("manual_seed(2.9), initial_seed()", (None, 2), RANDOM),
@@ -261,25 +227,17 @@ ROWS: dict[str, list[Row]] = {
         Row("manual_seed(numpy.int64(4)), initial_seed()", (None, 4), RANDOM),
         Row("manual_seed(torch.tensor(5)), initial_seed()", (None, 5), RANDOM),
         Row("manual_seed(-1), initial_seed()", (None, 2**64 - 1), "test_torch.py: test_manual_seed"),
-        Row("manual_seed('x')", raises(ValueError), BUILD),
-        Row("manual_seed(None)", raises(TypeError), BUILD),
     ],
     "manual_seed_all": [
         Row("manual_seed_all(True), initial_seed()", (None, 1), RANDOM),
-        Row("manual_seed_all('x')", raises(ValueError), RANDOM),
-        Row("manual_seed_all(2**64)", raises(ValueError, "Overflow"), "csrc/Generator.cpp"),
     ],
     "set_rng_state": [
         Row("set_rng_state(seed_alone(7)), initial_seed(), get_rng_state()[8].item()", (None, 7, 0), GENERATOR),
-        Row("set_rng_state(torch.zeros(9, dtype=torch.uint8))", raises(RuntimeError, "wrong size"), GENERATOR),
-        Row("set_rng_state(torch.zeros(16))", raises(TypeError), "csrc/Generator.cpp"),
-        Row("set_rng_state(get_rng_state().openreg())", raises(TypeError), "csrc/Generator.cpp"),
         Row("set_rng_state(get_rng_state(1), 0)", None, RANDOM),
     ],
     "set_rng_state_all": [
         Row("set_rng_state_all([])", None, RANDOM),
         Row("set_rng_state_all(iter(get_rng_state_all()))", None, RANDOM),
-        Row("set_rng_state_all(None)", raises(TypeError), RANDOM),
         Row("set_rng_state_all(get_rng_state_all()[:1])", None, RANDOM),
         Row("set_rng_state_all(get_rng_state())", raises(RuntimeError, "wrong size"), RANDOM),
     ],
@@ -289,10 +247,7 @@ ROWS: dict[str, list[Row]] = {
         Row("get_rng_state().equal(get_rng_state(0)), get_rng_state() is get_rng_state()", (True, False), RANDOM),
     ],
     "set_per_process_memory_fraction": [
-        Row("set_per_process_memory_fraction(1)", raises(TypeError), MEMORY),
-        Row("set_per_process_memory_fraction(1.5)", raises(ValueError), MEMORY),
         Row("set_per_process_memory_fraction(numpy.float64(1))", None, MEMORY),
-        Row("set_per_process_memory_fraction(1.0, 'openreg')", raises(ValueError), MEMORY),
     ],
     "caching_allocator_alloc": [
         Row("caching_allocator_alloc(0)", 0, "CUDACachingAllocator.cpp"),
@@ -300,12 +255,8 @@ ROWS: dict[str, list[Row]] = {
         Row("freed(caching_allocator_alloc(8, stream=0))", True, MEMORY),
         Row("freed(caching_allocator_alloc(8, 1, STREAM_1.native_handle))", True, MEMORY),
         Row("freed(caching_allocator_alloc(8, 1, STREAM_1))", True, MEMORY),
-        Row("caching_allocator_alloc(8, stream='x')", raises(TypeError), MEMORY),
-        Row("caching_allocator_alloc(8, 'openreg')", raises(ValueError), MEMORY),
-        Row("caching_allocator_alloc('x')", raises(TypeError), MEMORY),
     ],
     "caching_allocator_delete": [
-        Row("caching_allocator_delete(1)", raises(RuntimeError), BUILD),
         Row("caching_allocator_delete(0)", None, "CUDACachingAllocator.cpp"),
         Row(
             "[freed(a) for a in [caching_allocator_alloc(8)] * 2]",
@@ -316,27 +267,22 @@ ROWS: dict[str, list[Row]] = {
     "memory_cached": [
         Row("memory_cached()", warns(FutureWarning, "renamed to `memory_reserved`"), MEMORY),
         Row("memory_cached() == memory_reserved()", True, MEMORY),
-        Row("memory_cached('cpu')", raises(ValueError), MEMORY),
     ],
     "max_memory_cached": [
         Row("max_memory_cached('openreg:1')", warns(FutureWarning, "max_memory_reserved"), MEMORY),
         Row("max_memory_cached(0) == max_memory_reserved(0)", True, MEMORY),
-        Row("max_memory_cached('cpu')", raises(ValueError), MEMORY),
     ],
     "reset_max_memory_cached": [
         Row("reset_max_memory_cached()", warns(FutureWarning, "all peaks"), MEMORY),
         Row("reset_max_memory_cached('openreg:1')", warns(FutureWarning, "all peaks"), MEMORY),
-        Row("reset_max_memory_cached('cpu')", raises(ValueError), MEMORY),
     ],
     "reset_max_memory_allocated": [
         Row("reset_max_memory_allocated(1)", warns(FutureWarning, "all peaks"), MEMORY),
         Row("reset_max_memory_allocated(device=None)", warns(FutureWarning, "all peaks"), MEMORY),
-        Row("reset_max_memory_allocated('cpu')", raises(ValueError), MEMORY),
     ],
     "memory_summary": [
         Row("len(memory_summary(abbreviated=True)) < len(memory_summary(0, False))", True, MEMORY),
         Row("memory_summary(abbreviated=None) == memory_summary(None, 0)", True, MEMORY),
-        Row("memory_summary('cpu')", raises(ValueError), MEMORY),
     ],
     "memory_snapshot": [
         Row("memory_snapshot(MemPool().id, False)", [], MEMORY),
@@ -345,36 +291,27 @@ ROWS: dict[str, list[Row]] = {
     ],
     "MemPool": [
         Row("MemPool(None, 1, 0).id[0]", 0, BUILD),
-        Row("MemPool(1)", raises(TypeError), BUILD),
-        Row("MemPool(use_on_oom='x')", raises(TypeError), "csrc/cuda/MemPool.cpp"),
         Row("MemPool().use_count()", 1, "test_cuda.py: test_mempool_id"),
         Row("MemPool(None, None, None).id[0]", 0, "csrc/cuda/MemPool.cpp"),
         Row("MemPool(None, 1.5).id[0]", 0, "csrc/cuda/MemPool.cpp"),
-        Row("MemPool(no_split=[])", raises(TypeError), "csrc/cuda/MemPool.cpp"),
     ],
     "use_mem_pool": [
         Row("inside(use_mem_pool(MemPool(), 0))", (0, 0), MEMORY),
-        Row("inside(use_mem_pool(MemPool(), 'openreg'))", raises(ValueError), MEMORY),
         Row("inside(use_mem_pool(MemPool(), device='openreg:1'))", (0, 0), MEMORY),
     ],
     "change_current_allocator": [
-        Row("change_current_allocator(None)", raises(RuntimeError), MEMORY),
         Row("change_current_allocator()", raises(TypeError), MEMORY),
     ],
     "CUDAGraph": [
         Row("CUDAGraph(1)", ANY, "csrc/cuda/Graph.cpp"),
-        Row("CUDAGraph('x')", raises(TypeError), BUILD),
         Row("CUDAGraph().replay()", raises(RuntimeError, "without a preceding successful capture"), "CUDAGraph.cpp"),
         Row("CUDAGraph().pool()", raises(RuntimeError), "CUDAGraph.cpp"),
         Row("CUDAGraph().reset()", None, "CUDAGraph.cpp"),
         Row("CUDAGraph(keep_graph=True).instantiate()", raises(RuntimeError), "CUDAGraph.cpp"),
-        Row("CUDAGraph().capture_begin(capture_error_mode='x')", raises(RuntimeError, "unknown"), "Graph.cpp"),
         Row("CUDAGraph(None).reset()", None, "csrc/cuda/Graph.cpp"),
         Row("CUDAGraph(numpy.bool_(True)).reset()", None, "csrc/cuda/Graph.cpp"),
-        Row("CUDAGraph([])", raises(TypeError), "csrc/cuda/Graph.cpp"),
     ],
     "graph": [
-        Row("inside(graph(CUDAGraph(), stream=default_stream()))", raises(RuntimeError), "CUDAGraph.cpp"),
         Row("inside(graph(CUDAGraph(), pool=graph_pool_handle()))[0]", 0, GRAPHS),
         Row("inside(graph(CUDAGraph(), pool=CUDAGraph().pool))", raises(TypeError), "csrc/cuda/Graph.cpp"),
     ],
@@ -388,7 +325,6 @@ ROWS: dict[str, list[Row]] = {
         Row("graphed((on(0),))(on(0)).shape", (6,), GRAPHS),
         Row("graphed(([on(0)],), num_warmup_iters=0)", raises(TypeError), GRAPHS),
         Row("graphed((on(0),), allow_unused_input=None)(on(0)).shape", (6,), GRAPHS),
-        Row("graphed(on(0))", raises(TypeError), GRAPHS),
     ],
     "amp.autocast": [
         Row("inside(amp.autocast(False, torch.float16, False))", (0, 0), "cuda/amp/autocast_mode.py"),
@@ -419,13 +355,9 @@ ROWS: dict[str, list[Row]] = {
     ],
     "comm.broadcast": [
         Row("comm.broadcast(torch.ones(6), ['openreg:1', 0])[1].device.index", 0, COMM),
-        Row("comm.broadcast(on(0), [0, -1])", raises(RuntimeError, "negative"), COMM),
-        Row("comm.broadcast(on(0), out=[on(1), on('cpu')])", raises(RuntimeError, "an output"), COMM),
-        Row("comm.broadcast(on(0), out=[on(1, 5)])", raises(RuntimeError, "shape"), COMM),
         Row("comm.broadcast(on(0))", raises(RuntimeError, "Exactly one of"), "nn/parallel/comm.py"),
     ],
     "comm.broadcast_coalesced": [
-        Row("comm.broadcast_coalesced([on(1)], [0, 1])", raises(RuntimeError, "devices.0."), COMM),
         Row("comm.broadcast_coalesced([on(0)], [0, 1], buffer_size=0)[1][0].device.index", 1, COMM),
         Row("comm.broadcast_coalesced([on('cpu')], [0])", raises(RuntimeError, "devices.0."), COMM),
         Row("comm.broadcast_coalesced([], [0, 1])", [[], []], COMM),
@@ -443,34 +375,22 @@ ROWS: dict[str, list[Row]] = {
         Row("comm.reduce_add_coalesced([[on(0)], []])", raises(ValueError), "nn/parallel/comm.py"),
     ],
     "comm.scatter": [
-        Row("comm.scatter(on(0), [0, -1])", raises(RuntimeError, "negative"), COMM),
-        Row("comm.scatter(on(0), out=[on(0, 3), on('cpu', 3)])", raises(RuntimeError, "an output"), COMM),
-        Row("comm.scatter(on(0), [0, 1], streams=[STREAM_1, STREAM_1])", raises(RuntimeError, "a stream"), COMM),
         Row("comm.scatter(on(0), out=[])", raises(RuntimeError), COMM),
-        Row("comm.scatter(on(0), [0, 1], [1, 4])", raises(RuntimeError), COMM),
     ],
     "comm.gather": [
         Row("comm.gather([on(0), on(1)], out=on('cpu', 12)).device.type", "cpu", COMM),
-        Row("comm.gather([on(0), on('cpu')])", raises(RuntimeError), COMM),
         Row("comm.gather([on(0), on(1)], destination='cpu').device.type", "cpu", "nn/parallel/comm.py"),
-        Row("comm.gather([on(0)], destination=-1)", warns(FutureWarning, "Using -1"), "nn/parallel/comm.py"),
-        Row("comm.gather([])", raises(RuntimeError), COMM),
     ],
     "nvtx.range_push": [
         Row("nvtx.range_push('a'), nvtx.range_pop(), nvtx.range_pop()", (0, 0, -1), "cuda/nvtx.py"),
-        Row("nvtx.range_push(1)", raises(TypeError), BUILD),
         Row("nvtx.range_push(b'a'), nvtx.range_pop()", (0, 0), "csrc/cuda/shared/nvtx.cpp"),
         Row("nvtx.range_push('a', 1)", raises(TypeError), "cuda/nvtx.py"),
     ],
     "nvtx.range_end": [
-        Row("nvtx.range_end('x')", raises(TypeError), BUILD),
-        Row("nvtx.range_end(-1)", raises(TypeError), "csrc/cuda/shared/nvtx.cpp"),
-        Row("nvtx.range_end(1.0)", raises(TypeError), "csrc/cuda/shared/nvtx.cpp"),
         Row("nvtx.range_end(range_id=2**64 - 1)", None, "csrc/cuda/shared/nvtx.cpp"),
     ],
     "nvtx.range_start": [
         Row("nvtx.range_end(nvtx.range_start('a'))", None, "cuda/nvtx.py"),
-        Row("nvtx.range_start(1)", raises(TypeError), "csrc/cuda/shared/nvtx.cpp"),
         Row("isinstance(nvtx.range_start(msg=b'a'), int)", True, "csrc/cuda/shared/nvtx.cpp"),
     ],
     "nvtx.range": [
@@ -480,18 +400,11 @@ ROWS: dict[str, list[Row]] = {
     ],
     "nvtx.mark": [
         Row("nvtx.mark(msg='a')", None, "cuda/nvtx.py"),
-        Row("nvtx.mark(1)", raises(TypeError), "csrc/cuda/shared/nvtx.cpp"),
         Row("nvtx.mark(b'a')", None, "csrc/cuda/shared/nvtx.cpp"),
     ],
     "FloatTensor": [
-        Row("FloatTensor(2, device='openreg:1').device.index", 1, LEGACY),
         Row("FloatTensor([1, 2], device=torch.device('openreg')).tolist()", [1, 2], LEGACY),
-        Row("FloatTensor(size=(2, 3)).shape", (2, 3), BUILD),
-        Row("FloatTensor(2, device='cpu')", raises(RuntimeError, "legacy constructor expects device type"), BUILD),
-        Row("FloatTensor(torch.ones(2))", raises(TypeError, "expected TensorOptions"), BUILD),
-        Row("FloatTensor(on(0).double())", raises(TypeError, "expected TensorOptions"), BUILD),
         Row("FloatTensor(2.5)", raises(TypeError), BUILD),
-        Row("FloatTensor(on(1)).device.index", 1, LEGACY),
         Row(
             "FloatTensor.dtype, FloatTensor.layout, FloatTensor.is_sparse", (torch.float32, torch.strided, False), BUILD
         ),
@@ -502,8 +415,6 @@ ROWS: dict[str, list[Row]] = {
     ],
     "FloatStorage": [
         Row("FloatStorage(2, device='openreg:1')", raises(RuntimeError, "cannot be specified"), STORAGE),
-        Row("FloatStorage.from_buffer(b'1234')", raises(RuntimeError, "from_buffer"), BUILD),
-        Row("FloatStorage._new_with_weak_ptr(1)", raises(RuntimeError, "_new_with_weak_ptr"), BUILD),
         Row("FloatStorage([1, 2]).tolist()", [1, 2], STORAGE),
         Row("torch.UntypedStorage(2).openreg('cpu')", raises(RuntimeError, "must be openreg"), STORAGE),
     ],
@@ -526,23 +437,15 @@ ROWS: dict[str, list[Row]] = {
     ],
 }
 
-# Functions of a device: what a negative index does, and what a device without an index means.
-CURRENT, NOTHING, REFUSED = "the current device", "nothing", "an error"
-DEVICES: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("Stream", "device", "synchronize"), (NOTHING, CURRENT)),
-    **dict.fromkeys(("current_stream", "default_stream"), (CURRENT, CURRENT)),
-    "set_device": (NOTHING, REFUSED),
-    **dict.fromkeys(("get_per_process_memory_fraction",), (REFUSED, REFUSED)),
-    **dict.fromkeys(
-        (
-            *("clock_rate", "device_memory_used", "get_device_capability", "get_device_name", "get_device_properties"),
-            *("list_gpu_processes", "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory_allocated"),
-            *("memory_reserved", "memory_stats", "memory_stats_as_nested_dict", "memory_summary", "utilization"),
-            *("reset_accumulated_memory_stats", "reset_peak_memory_stats", "get_rng_state"),
-        ),
-        (REFUSED, CURRENT),
-    ),
-}
+# Functions of a device. What they refuse, and what a negative index means, is in test_wrong_arguments.py.
+DEVICES = (
+    *("Stream", "clock_rate", "current_stream", "default_stream", "device", "device_memory_used"),
+    *("get_device_capability", "get_device_name", "get_device_properties", "get_per_process_memory_fraction"),
+    *("get_rng_state", "list_gpu_processes", "max_memory_allocated", "max_memory_reserved", "mem_get_info"),
+    *("memory_allocated", "memory_reserved", "memory_stats", "memory_stats_as_nested_dict", "memory_summary"),
+    *("reset_accumulated_memory_stats", "reset_peak_memory_stats", "set_device", "synchronize", "utilization"),
+)
+INDEXED = ("get_per_process_memory_fraction", "set_device")
 # What the machine may not report, and what takes no argument.
 MAY_FAIL = {"clock_rate", "memory_usage", "power_draw", "temperature"}
 
@@ -591,29 +494,14 @@ def test_a_call_does_what_torch_cuda_s_does(row):
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_a_device_is_spelled_as_in_torch_cuda(name):
-    negative, without_index = DEVICES[name]
     function = getattr(openreg, name)
-    for spelling in (0, 1, True, "openreg:1", torch.device("openreg", 1), openreg.device(1)):
+    without_index = () if name in INDEXED else ("openreg", torch.device("openreg"))
+    for spelling in (0, 1, True, "openreg:1", torch.device("openreg", 1), openreg.device(1), *without_index):
         try:
             function(spelling)
         except RuntimeError as error:
             assert name in MAY_FAIL and "this machine does not report" in str(error)
         openreg.set_device(0)
-    for spelling in ("openreg", torch.device("openreg")):
-        if without_index is REFUSED:
-            with pytest.raises(ValueError, match="has no index"):
-                function(spelling)
-        elif name not in MAY_FAIL:
-            function(spelling)
-    if negative is not REFUSED:
-        function(-1)
-        assert openreg.current_device() == 0
-    else:
-        with pytest.raises((RuntimeError, AssertionError), match=r"out of range \(got -1|index must not be negative"):
-            function(-1)
-    if negative is CURRENT:
-        with pytest.raises(RuntimeError, match=r"out of range \(got -2"):
-            function(-2)
 
 
 def test_a_spelling_selects_the_device():

@@ -230,12 +230,17 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: openreg.can_device_access_peer(0, v), [-1, 2, 99], AssertionError, "out of range"),
     ],
     "set_sync_debug_mode": [
-        (openreg.set_sync_debug_mode, [3, -1, "x", None, True, 1.0, []], RuntimeError, "invalid sync debug mode"),
+        (
+            openreg.set_sync_debug_mode,
+            [3, -1, "x", "Warn", None, True, 1.0, []],
+            RuntimeError,
+            "invalid sync debug mode",
+        ),
     ],
     "set_race_detection_mode": [
         (
             openreg.set_race_detection_mode,
-            [0, "x", "", None, True, [], "Warn"],
+            [0, 1, "x", "", None, True, [], "Warn", "ERROR"],
             RuntimeError,
             "invalid race detection mode",
         ),
@@ -295,8 +300,8 @@ ROWS: dict[str, list[Row]] = {
     ],
     "caching_allocator_alloc": [
         (openreg.caching_allocator_alloc, NOT_INTEGERS, TypeError, "the size is not an int"),
-        (openreg.caching_allocator_alloc, [-1, 2**63], ValueError, "the size is out of range"),
-        (openreg.caching_allocator_alloc, [2**50], torch.OutOfMemoryError, "is out of memory"),
+        (openreg.caching_allocator_alloc, [-1, -(2**63), 2**63, 2**80], ValueError, "the size is out of range"),
+        (openreg.caching_allocator_alloc, [2**45, 2**50, 2**62, 2**63 - 1], torch.OutOfMemoryError, "is out of memory"),
         (lambda v: openreg.caching_allocator_alloc(8, stream=v), [1.5, "x", True, []], TypeError, "is not an int"),
         (lambda v: openreg.caching_allocator_alloc(8, stream=v), [-1, 2**70], ValueError, "out of range"),
         (lambda v: openreg.caching_allocator_alloc(8, stream=v), [12345], RuntimeError, "no stream with this handle"),
@@ -365,8 +370,8 @@ ROWS: dict[str, list[Row]] = {
     ],
     "memory._record_memory_history": [
         (memory._record_memory_history, [1.5, "x", True], RuntimeError, "invalid enabled .*expected one of"),
-        (lambda v: memory._record_memory_history(context=v), [1.5, "x"], RuntimeError, "invalid context"),
-        (lambda v: memory._record_memory_history(stacks=v), [None, "x"], RuntimeError, "invalid stacks"),
+        (lambda v: memory._record_memory_history(context=v), [1.5, "x", "free"], RuntimeError, "invalid context"),
+        (lambda v: memory._record_memory_history(stacks=v), [None, "x", "c++"], RuntimeError, "invalid stacks"),
         (
             lambda v: memory._record_memory_history(clear_history=v),
             [None, 1, "x"],
@@ -485,6 +490,7 @@ def _the_device_is_as_before() -> Iterator[None]:
     stream = openreg.current_stream()
     yield
     assert (openreg.current_device(), openreg.current_stream()) == (0, stream)
+    assert openreg.get_per_process_memory_fraction() == 1.0
     if openreg.memory_allocated() > allocated:
         gc.collect()  # the frames of what was raised
     assert openreg.memory_allocated() <= allocated
