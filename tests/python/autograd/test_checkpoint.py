@@ -8,12 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from devices import DEVICE
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
-    checkpoint_sequential,
     create_selective_checkpoint_contexts,
 )
 
@@ -95,24 +93,3 @@ def test_what_the_policy_names_is_kept():
     selective, got = run(context_fn=functools.partial(create_selective_checkpoint_contexts, policy))
     assert count - selective == 2  # the two products of the forward pass are not repeated
     assert torch.equal(got, expected)
-
-
-def test_a_sequence_is_computed_in_parts():
-    torch.manual_seed(0)
-    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(6))).to(DEVICE)
-    x = torch.randn(3, 4, device=DEVICE, requires_grad=True)
-    (expected,) = torch.autograd.grad(model(x).sum(), x)
-    checkpoint_sequential(model, 3, x, use_reentrant=False).sum().backward()
-    assert torch.equal(x.grad, expected)
-
-
-def test_another_shape_the_second_time_is_an_error():
-    sizes = iter([3, 4])
-
-    def block(x: torch.Tensor) -> torch.Tensor:
-        return (x * torch.ones(next(sizes), 1, device=DEVICE)).exp()
-
-    x = torch.ones(2, device=DEVICE, requires_grad=True)
-    y = checkpoint(block, x, use_reentrant=False)
-    with pytest.raises(torch.utils.checkpoint.CheckpointError, match="different metadata"):
-        y.sum().backward()

@@ -10,13 +10,6 @@ from torch.testing import assert_close
 pytestmark = pytest.mark.any_device
 
 
-def test_gradients_have_gradients():
-    x = torch.arange(1.0, 4.0, device=DEVICE, requires_grad=True)
-    (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
-    (second,) = torch.autograd.grad(first.sum(), x)
-    assert first.tolist() == [3.0, 12.0, 27.0] and second.tolist() == [6.0, 12.0, 18.0]
-
-
 def test_a_gradient_edge_stands_for_a_tensor():
     x = torch.ones(3, device=DEVICE, requires_grad=True)
     y = x * 2
@@ -95,23 +88,3 @@ def test_a_backward_pass_inside_a_stream_leaves_its_gradients_to_that_stream():
     with stream:
         (x * 2).sum().backward()
         assert (x.grad * 3).sum().item() == 6000
-
-
-@pytest.mark.filterwarnings("ignore:.*Anomaly Detection has been enabled")
-def test_anomaly_mode_names_the_forward_call_of_a_nan():
-    x = torch.tensor([-1.0], device=DEVICE, requires_grad=True)
-    with torch.autograd.detect_anomaly(), pytest.warns(UserWarning, match=r"torch\.sqrt\(x\)  # the line"):
-        y = torch.sqrt(x)  # the line
-        with pytest.raises(RuntimeError, match="'SqrtBackward0' returned nan values in its 0th output"):
-            y.sum().backward()
-    torch.sqrt(x).sum().backward()
-    assert x.grad.isnan().all()
-
-
-def test_gradients_accumulate_in_place_and_keep_their_layout():
-    x = torch.ones(2, 3, 4, 5, device=DEVICE).to(memory_format=torch.channels_last).requires_grad_()
-    (x * 2).sum().backward()
-    pointer = x.grad.data_ptr()
-    (x * 2).sum().backward()
-    assert x.grad.data_ptr() == pointer and x.grad.unique().tolist() == [4.0]
-    assert x.grad.stride() == x.stride()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from devices import DEVICE
-from torch import nn
 from torch.testing import assert_close
 
 pytestmark = pytest.mark.any_device
@@ -49,24 +48,6 @@ def test_hooks_of_tensors_and_nodes_run_in_order():
     assert kinds == ["tensor", "before node", "node", "leaf", "accumulated", "retained"]
 
 
-def test_hooks_of_modules_run_in_order():
-    def scenario(device: str, log: Log) -> None:
-        module = nn.Linear(2, 1)
-        nn.init.ones_(module.weight), nn.init.zeros_(module.bias)
-        module.to(device)
-        module.register_forward_pre_hook(lambda m, args: log.append(("before", seen(device, *args))))
-        module.register_forward_hook(lambda m, args, out: log.append(("after", seen(device, out))) or out * 2)
-        module.register_full_backward_pre_hook(lambda m, gs: log.append(("before backward", seen(device, *gs))))
-        module.register_full_backward_hook(lambda m, ins, outs: log.append(("backward", seen(device, *ins, *outs))))
-        x = torch.ones(1, 2, device=device, requires_grad=True)
-        module(x).sum().backward()
-        log.append(("gradient", seen(device, x.grad, module.weight.grad)))
-
-    log = both(scenario)
-    assert [kind for kind, _ in log] == ["before", "after", "before backward", "backward", "gradient"]
-    assert log[-1][1] == [[2.0, 2.0], [2.0, 2.0]]
-
-
 @pytest.mark.parametrize("mode", ["all", "any"])
 def test_a_hook_of_several_gradients_sees_all_devices(mode):
     calls: list[Any] = []
@@ -79,37 +60,6 @@ def test_a_hook_of_several_gradients_sees_all_devices(mode):
     assert all(g.tolist() == [1.0, 1.0] for g in gradients)
     if mode == "all":
         assert [g.device.index for g in gradients] == [0, 1]
-
-
-def test_saved_tensors_pass_through_the_hooks():
-    def scenario(device: str, log: Log) -> None:
-        def pack(tensor: torch.Tensor) -> torch.Tensor:
-            log.append(("pack", seen(device, tensor)))
-            return tensor.cpu()
-
-        def unpack(tensor: torch.Tensor) -> torch.Tensor:
-            log.append(("unpack", seen("cpu", tensor)))
-            return tensor.to(device)
-
-        x = torch.arange(1.0, 3.0, device=device, requires_grad=True)
-        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-            y = x * x * x
-        y.sum().backward()
-        log.append(("gradient", seen(device, x.grad)))
-
-    log = both(scenario)
-    assert [kind for kind, _ in log] == ["pack"] * 4 + ["unpack"] * 4 + ["gradient"]
-    assert log[-1][1] == [[3.0, 12.0]]
-
-
-@pytest.mark.parametrize("pinned", [True, False])
-def test_saved_tensors_wait_on_the_cpu(pinned):
-    x = torch.randn(1000, device=DEVICE, requires_grad=True)
-    with torch.autograd.graph.save_on_cpu(pin_memory=pinned, device_type=DEVICE):
-        y = (x * x).exp()
-    assert y.grad_fn._saved_result.device.type == DEVICE  # unpacked for the reader
-    y.sum().backward()
-    assert_close(x.grad, (2 * x * (x * x).exp()).detach())
 
 
 def test_memory_of_saved_tensors_on_the_cpu_is_not_the_devices():

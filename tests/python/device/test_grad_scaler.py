@@ -163,22 +163,3 @@ def test_outputs_in_containers_and_on_both_devices_are_scaled():
         first, (second,) = scaler.scale((ones[0], [ones[1]]))
     assert first.tolist() == second.tolist() == [4, 4]
     assert (first.device, second.device) == (ones[0].device, ones[1].device)
-
-
-def test_float16_gradients_are_refused():
-    weight = torch.ones(2, device=DEVICE, dtype=torch.float16, requires_grad=True)
-    optimizer, scaler = torch.optim.SGD([weight], lr=1.0), SCALERS["torch.amp"]()
-    scaler.scale(weight.sum()).backward()
-    with pytest.raises(ValueError, match="Attempting to unscale FP16 gradients"):
-        scaler.unscale_(optimizer)
-
-
-def test_a_second_step_or_unscale_before_update_is_refused():
-    training = Training(SCALERS["torch.amp"]())
-    training.backward()
-    training.clip()
-    with pytest.raises(RuntimeError, match="unscale_\\(\\) has already been called"):
-        training.clip()
-    training.scaler.step(training.optimizers[0])
-    with pytest.raises(RuntimeError, match="step\\(\\) has already been called"):
-        training.scaler.step(training.optimizers[0])

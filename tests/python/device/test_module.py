@@ -26,34 +26,11 @@ def test_initialization_is_visible():
     assert not torch.openreg._is_in_bad_fork()
 
 
-def test_set_device_ignores_a_negative_index():
-    torch.accelerator.set_device_index(1)
-    torch.accelerator.set_device_index(-1)
-    assert torch.accelerator.current_device_index() == 1
-
-
-@pytest.mark.parametrize("given", [1, f"{DEVICE}:1", torch.device(f"{DEVICE}:1")])
-def test_device_context_switches_and_restores(given):
-    with torch.openreg.device(given):
-        assert torch.accelerator.current_device_index() == 1
-        with torch.accelerator.device_index(0):
-            assert torch.accelerator.current_device_index() == 0
-        assert torch.accelerator.current_device_index() == 1
-    assert torch.accelerator.current_device_index() == 0
-
-
 @pytest.mark.parametrize("given", [None, -1, DEVICE])
 def test_device_context_without_an_index_changes_nothing(given):
     torch.accelerator.set_device_index(1)
     with torch.openreg.device(given):
         assert torch.accelerator.current_device_index() == 1
-
-
-def test_device_of_follows_tensors_of_the_device_only():
-    with torch.openreg.device_of(torch.ones(1, device=f"{DEVICE}:1")):
-        assert torch.accelerator.current_device_index() == 1
-    with torch.openreg.device_of(torch.ones(1)):
-        assert torch.accelerator.current_device_index() == 0
 
 
 def test_properties_name_and_capability():

@@ -84,18 +84,6 @@ def test_a_forked_child_of_a_user_gets_no_stream_of_the_pool_and_no_statistics(r
     assert FORK_ERROR in result.stdout
 
 
-def test_a_child_can_use_the_device_if_the_parent_has_not(run_python):
-    run_python(
-        "import os, torch\n"
-        "if os.fork() == 0:\n"
-        "    assert not torch.openreg._is_in_bad_fork()\n"
-        "    assert torch.arange(4, device='openreg').sum().item() == 6\n"
-        "    os._exit(3)\n"
-        "assert os.waitstatus_to_exitcode(os.wait()[1]) == 3\n"
-        "assert torch.arange(5, device='openreg').sum().item() == 10\n"
-    )
-
-
 def test_forked_workers_that_never_touch_the_device_work_while_the_engines_run(run_python):
     result = run_python(
         LONG_WORK + "from torch.utils.data import DataLoader, TensorDataset\n"

@@ -18,32 +18,6 @@ def _nothing_is_pending():
     torch.openreg.empty_cache()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
-@pytest.mark.parametrize("shape", [(10,), (2, 3, 4), (10 * MIB // 8,)])
-def test_empty_has_type_shape_and_dtype(dtype, shape):
-    x = torch.empty(shape, dtype=dtype, device="openreg")
-    assert (x.device.type, x.shape, x.dtype, x.is_contiguous()) == ("openreg", shape, dtype, True)
-
-
-def test_reserved_bytes_stay_after_a_free_until_the_cache_is_emptied():
-    x = torch.empty(64 * MIB, dtype=torch.uint8, device="openreg")
-    reserved = torch.openreg.memory_reserved()
-    assert reserved >= 64 * MIB
-    del x
-    assert torch.openreg.memory_reserved() == reserved
-    torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() <= reserved - 64 * MIB
-
-
-def test_memory_summary_shows_the_figures():
-    x = torch.empty(3 * MIB, dtype=torch.uint8, device="openreg")
-    summary = torch.openreg.memory_summary()
-    assert "Allocated memory" in summary and "Reserved memory" in summary
-    assert f"{torch.openreg.memory_allocated() / MIB:.2f} MiB" in summary
-    assert len(torch.openreg.memory_summary(abbreviated=True)) < len(summary)
-    assert x.numel() == 3 * MIB
-
-
 def test_freed_memory_is_reused_on_the_same_stream():
     x = torch.empty(MIB, dtype=torch.uint8, device="openreg")
     pointer = x.data_ptr()
@@ -65,20 +39,6 @@ def test_freed_memory_that_another_stream_uses_is_not_reused_before_it_is_done()
     other.synchronize()
     assert total.item() == 50 * 1024 * 1024
     assert y.sum().item() == 0
-
-
-def test_a_memory_limit_is_kept(run_forked):
-    run_forked(
-        "import torch\n"
-        "assert torch.openreg.mem_get_info()[1] == 256 << 20\n"
-        "x = torch.empty(100 << 20, dtype=torch.uint8, device='openreg')\n"
-        "del x\n"  # its cached memory has to make room for the next
-        "x = torch.empty(200 << 20, dtype=torch.uint8, device='openreg')\n"
-        "try: torch.empty(100 << 20, dtype=torch.uint8, device='openreg')\n"
-        "except torch.OutOfMemoryError: print('out of memory')\n"
-        "y = torch.empty(100 << 20, dtype=torch.uint8, device='openreg:1')\n",
-        TORCH_OPENREG_MEMORY="256MiB",
-    )
 
 
 def test_loops_do_not_leak():

