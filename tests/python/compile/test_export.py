@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.export.passes import move_to_device_pass
 from torch.testing import assert_close
 
 
@@ -58,28 +55,6 @@ def test_both_ways_of_tracing_work(model, strict):
     x = batch(3)
     program = torch.export.export(model, (x,), strict=strict)
     assert_close(program.module()(x), model(x))
-
-
-def test_a_program_is_saved_and_loaded(exported):
-    file = io.BytesIO()
-    torch.export.save(exported, file)
-    file.seek(0)
-    loaded = torch.export.load(file)
-    agrees(loaded)
-    assert {str(tensor.device) for tensor in loaded.state_dict.values()} == {"openreg:0"}
-
-
-def test_a_program_is_decomposed(exported):
-    core = exported.run_decompositions()
-    agrees(core)
-    targets = {str(node.target) for node in core.graph.nodes if node.op == "call_function"}
-    assert "aten.linear.default" not in targets and "aten.addmm.default" in targets
-
-
-def test_a_program_moves_between_devices(exported):
-    on_cpu = move_to_device_pass(exported, "cpu")
-    agrees(on_cpu, "cpu")
-    agrees(move_to_device_pass(on_cpu, "openreg:1"), "openreg:1")
 
 
 def test_a_training_program_trains(model):

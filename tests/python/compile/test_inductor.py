@@ -244,21 +244,6 @@ def test_external_kernels_go_by_plans():
     assert stats["compiled"] == stats["typed"] == stats["plan_hits"] == 1 and stats["plans_made"] == 0
 
 
-def test_streams_are_switched_within_a_program():
-    side = torch.openreg.Stream()
-
-    def switched(x: torch.Tensor) -> torch.Tensor:
-        y = x.sin()
-        side.wait_stream(torch.openreg.current_stream())
-        with torch.openreg.stream(side):
-            z = y * 2
-        torch.openreg.current_stream().wait_stream(side)
-        return z + 1
-
-    x = rows()
-    assert_close(torch.compile(switched)(x).cpu(), x.cpu().sin() * 2 + 1)
-
-
 def test_an_index_out_of_range_fails_the_stream_and_names_the_kernel():
     run = torch.compile(lambda x, i: x[i] * 2, fullgraph=True)
     x = rows()

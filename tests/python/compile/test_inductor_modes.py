@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.testing import assert_close
 
 from torch_openreg._pytorch.compile.inductor import compiling
@@ -148,19 +147,6 @@ def test_programs_in_cpp_are_refused(way, tmp_path):
             program = torch.export.export(nn.Sigmoid(), (rows(),))
             torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
     assert_close(torch.compile(fused)(rows()).cpu(), fused(rows().cpu()))
-
-
-@pytest.mark.full
-def test_flex_attention_is_one_kernel():
-    q = torch.randn(1, 2, 128, 16, generator=torch.Generator().manual_seed(0))
-    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128, device=DEVICE)
-    run = torch.compile(flex_attention)
-    on_device = q.to(DEVICE)
-    got = run(on_device, on_device, on_device, block_mask=mask)
-    assert_close(got.cpu(), F.scaled_dot_product_attention(q, q, q, is_causal=True), rtol=1e-4, atol=1e-4)
-    torch.openreg.reset_launch_stats()
-    run(on_device, on_device, on_device, block_mask=mask)
-    assert torch.openreg.launch_stats()["compiled"] >= 1
 
 
 def test_a_missing_compiler_is_reported_with_the_way_out(tmp_path, run_python):
