@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import re
 import shutil
 from pathlib import Path
@@ -62,25 +61,15 @@ def test_import_torch_alone_brings_the_device(run_python):
     run_python("import torch" + DEVICE_IS_THERE)
 
 
-def test_importing_the_package_first_brings_the_device(run_python):
-    run_python("import torch_openreg, torch" + DEVICE_IS_THERE)
-
-
-def test_importing_the_package_after_torch_changes_nothing(run_python):
-    run_python(
-        "import torch; module = torch.openreg; import torch_openreg; assert torch.openreg is module" + DEVICE_IS_THERE
-    )
-
-
 def test_the_entry_point_can_be_called_again(run_python):
     run_python("import torch_openreg, torch; torch_openreg._autoload(); torch_openreg._autoload()" + DEVICE_IS_THERE)
 
 
-def test_torch_openreg_is_importable_under_both_names(run_python):
+def test_importing_the_package_after_torch_gives_the_module_another_name(run_python):
     run_python(
-        "import torch, torch_openreg.openreg, torch.openreg.memory\n"
-        "assert torch.openreg is torch_openreg.openreg\n"
-        "assert torch.openreg.memory is torch_openreg.openreg.memory"
+        "import torch; module = torch.openreg; import torch_openreg.openreg, torch.openreg.memory\n"
+        "assert module is torch.openreg is torch_openreg.openreg\n"
+        "assert torch.openreg.memory is torch_openreg.openreg.memory" + DEVICE_IS_THERE
     )
 
 
@@ -243,10 +232,6 @@ def test_the_log_is_known_to_pytorch(run_python):
 def test_the_log_is_known_to_pytorch_if_the_device_is_not_loaded(run_python, xpu, choice):
     code = "import torch" + DEVICE_IS_NOT_THERE
     run_python(code, path=[xpu], TORCH_LOGS="openreg", TORCH_OPENREG_AUTOLOAD=choice)
-
-
-def test_version_is_the_installed_package_version():
-    assert torch_openreg.__version__ == importlib.metadata.version("torch_openreg")
 
 
 def signatures(stub: str) -> dict[str, Any]:

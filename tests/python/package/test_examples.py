@@ -69,7 +69,7 @@ def test_it_learns_and_reports_as_json(tmp_path, device):
     ("dtype", "size", "tolerance", "gradient_tolerance"),
     [
         pytest.param(torch.float32, 224, 1e-5, 0.05, id="float32", marks=pytest.mark.full),
-        pytest.param(torch.float64, 64, 1e-12, 1e-9, id="float64"),
+        pytest.param(torch.float64, 64, 1e-12, 1e-9, id="float64", marks=pytest.mark.full),
     ],
 )
 def test_resnet50_evaluates_and_trains_as_on_the_cpu(resnet50, dtype, size, tolerance, gradient_tolerance):
