@@ -32,23 +32,16 @@ class _Finder(MetaPathFinder):
         specs = (finder.find_spec(name, path, target) for finder in finders)
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self)
+            self._extend(spec.loader)
         return spec
 
+    def _extend(self, loader: Loader) -> None:
+        execute = loader.exec_module
 
-class _Loader(Loader):
-    """The original loader, with a callback at the end."""
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # of the instance, so that the class's applies again
+            execute(module)
+            sys.meta_path.remove(self)
+            self.callback(module)
 
-    def __init__(self, loader: Loader, finder: _Finder) -> None:
-        self.loader, self.finder = loader, finder
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self.loader.exec_module(module)
-        sys.meta_path.remove(self.finder)
-        self.finder.callback(module)
+        loader.exec_module = exec_module  # type: ignore[method-assign]
