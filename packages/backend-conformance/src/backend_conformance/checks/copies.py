@@ -46,7 +46,9 @@ def dtype_goes_and_comes(device: Device, case: str) -> None:
     another dtype is wrong. Devices without float64 declare it.
     """
     x = samples(getattr(torch, case))
-    there = x.to(device.this)
+    host = x.clone()
+    there = host.to(device.name)
+    host.zero_()  # the copy has memory of its own
     assert there.device == device.this and there.dtype == x.dtype, f"the copy has {there.dtype} on {there.device}"
     back = there.cpu()
     assert back.dtype == x.dtype and torch.equal(bits(back), bits(x)), f"{x.tolist()} came back as {back.tolist()}"

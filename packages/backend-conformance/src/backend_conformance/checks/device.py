@@ -38,17 +38,6 @@ _FACTORIES = {
 _USUAL = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
 
 
-@check(level=Level.BOOTS, hook="aten::empty.memory_format, aten::_copy_from")
-def tensors_go_there_and_back(device: Device) -> None:
-    """A tensor that goes to the device and back has its values, dtype and shape."""
-    host = torch.arange(24, dtype=torch.float32).view(2, 3, 4)
-    there = host.to(device.name)
-    assert there.device == device.this and there.shape == host.shape and there.dtype == host.dtype
-    host.zero_()  # the copy has memory of its own
-    device.cpu_equal(there, torch.arange(24, dtype=torch.float32).view(2, 3, 4))
-    device.cpu_equal(torch.full((3,), 2.5, device=device.name), [2.5] * 3)
-
-
 @check(level=Level.BOOTS, hook="DeviceGuardImplInterface::getDevice")
 def first_device_is_current_at_first(device: Device) -> None:
     """The current device of a new thread is device 0, and a device type without an index means the current device.
