@@ -36,16 +36,20 @@ begin.
 
 @dataclass(frozen=True)
 class Interface:
-    """A class of PyTorch's, the page that explains it, and the files that implement and test it."""
+    """A class of PyTorch's, the page that explains it, the files that implement it, and the folder of Python tests."""
 
     title: str
     classes: tuple[str, ...]
     page: str
     sources: tuple[str, ...]
-    cpp_tests: tuple[str, ...]
     python_tests: str
     inner: tuple[str, ...] = ()  # constructors, and what only the base class calls
     renamed: tuple[tuple[str, str], ...] = ()  # a name of ours that stands for one of PyTorch's
+
+    @property
+    def cpp_tests(self) -> list[str]:
+        tests = [f"tests/{source.rpartition('.')[0]}_test.cpp" for source in self.sources]
+        return [test for test in tests if (ROOT / test).exists()]
 
 
 INTERFACES = (
@@ -54,7 +58,6 @@ INTERFACES = (
         ("DeviceGuardImplInterface",),
         "guard",
         ("cpp/backend/guard.cpp",),
-        ("tests/cpp/backend/guard_test.cpp",),
         "tests/python/device",
     ),
     Interface(
@@ -62,7 +65,6 @@ INTERFACES = (
         ("GraphImplInterface",),
         "graphs",
         ("cpp/backend/graph.h",),
-        ("tests/cpp/backend/graph_test.cpp",),
         "tests/python/graphs",
         inner=("CapturableGraph",),
     ),
@@ -71,7 +73,6 @@ INTERFACES = (
         ("PrivateUse1HooksInterface",),
         "hooks",
         ("cpp/backend/hooks.cpp",),
-        ("tests/cpp/backend/hooks_test.cpp",),
         "tests/python/device",
         renamed=(("resize_bytes", "resizePrivateUse1Bytes"),),
     ),
@@ -80,7 +81,6 @@ INTERFACES = (
         ("DeviceAllocator", "Allocator"),
         "allocators",
         ("cpp/backend/allocator.cpp",),
-        ("tests/cpp/backend/allocator_test.cpp",),
         "tests/python/memory",
     ),
     Interface(
@@ -88,7 +88,6 @@ INTERFACES = (
         ("HostAllocator",),
         "allocators",
         ("cpp/backend/host_allocator.cpp",),
-        ("tests/cpp/backend/host_allocator_test.cpp",),
         "tests/python/memory",
         inner=(
             *("free", "free_block", "allocate_host_memory"),
@@ -100,7 +99,6 @@ INTERFACES = (
         ("GeneratorImpl",),
         "generator",
         ("cpp/backend/generator.cpp",),
-        ("tests/cpp/backend/generator_test.cpp",),
         "tests/python/device",
     ),
     Interface(
@@ -108,7 +106,6 @@ INTERFACES = (
         ("Backend", "Work"),
         "process-group",
         ("cpp/distributed/process_group.h", "cpp/distributed/work.h"),
-        ("tests/cpp/distributed/process_group_test.cpp",),
         "tests/python/distributed",
         inner=("ProcessGroupOccl",),
     ),
@@ -117,7 +114,6 @@ INTERFACES = (
         ("IActivityProfiler", "IActivityProfilerSession", "ProfilerStubs"),
         "profiler",
         ("cpp/backend/profiler.cpp", "cpp/backend/event_profiler.cpp"),
-        ("tests/cpp/backend/event_profiler_test.cpp",),
         "tests/python/profiler",
         inner=("Session",),
     ),
