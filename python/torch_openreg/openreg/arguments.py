@@ -125,6 +125,13 @@ def c_integer(what: str, value: Any, smallest: int, largest: int, expected: str 
     return number
 
 
+def check_flags(**flags: object) -> None:
+    """Raises the error of `c_integer` if a flag is neither a bool nor an integer from 0 to 255."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            c_integer(name, value, 0, 255, "a bool")
+
+
 def unsigned(what: str, value: Any, expected: str) -> int:
     """`value` as an int, which must be one from 0 to 2**64 - 1; raises TypeError, as pybind11 does for torch.cuda."""
     if not hasattr(value, "__index__") or not 0 <= operator.index(value) < 2**64:

@@ -12,7 +12,7 @@ from torch.accelerator._utils import _get_device_index
 
 from .. import _C
 from .._slot import KEY, NAME
-from .arguments import DeviceLike, c_integer, check_integer, check_type, device_index
+from .arguments import DeviceLike, c_integer, check_flags, check_integer, check_type, device_index
 from .entries import begin_entry, end_entry
 
 if TYPE_CHECKING:
@@ -142,15 +142,7 @@ class Event(torch.Event, metaclass=_OfThisDevice):
         *,
         device: DeviceLike = None,
     ) -> torch.Event:
-        flags: dict[str, object] = {
-            "enable_timing": enable_timing,
-            "blocking": blocking,
-            "interprocess": interprocess,
-            "external": external,
-        }
-        for name, value in flags.items():
-            if not isinstance(value, bool):
-                c_integer(name, value, 0, 255, "a bool")
+        check_flags(enable_timing=enable_timing, blocking=blocking, interprocess=interprocess, external=external)
         if interprocess:
             _refuse_interprocess()
         return torch.Event(_torch_device(device), enable_timing=bool(enable_timing), blocking=bool(blocking))

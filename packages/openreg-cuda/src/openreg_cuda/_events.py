@@ -13,8 +13,8 @@ from torch.multiprocessing import reductions
 from ._interprocess import SharedRecords
 
 
-def make_base(_C: Any, accept_flag: Any) -> Any:
-    """The base class: `accept_flag` raises an error for what is neither a bool nor a small integer."""
+def make_base(_C: Any, check_flags: Any) -> Any:
+    """The base class."""
 
     class _CudaEventBase(torch.Event):
         _shared: SharedRecords | None = None  # with other processes
@@ -22,11 +22,8 @@ def make_base(_C: Any, accept_flag: Any) -> Any:
         def __new__(
             cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
         ) -> _CudaEventBase:
-            flags: dict[str, Any] = {"enable_timing": enable_timing, "blocking": blocking}
-            for name, value in {**flags, "interprocess": interprocess, "external": external}.items():
-                if not isinstance(value, bool):
-                    accept_flag(name, value, 0, 255, "a bool")
-            made = super().__new__(cls, "cuda", **{name: bool(value) for name, value in flags.items()})
+            check_flags(enable_timing=enable_timing, blocking=blocking, interprocess=interprocess, external=external)
+            made = super().__new__(cls, "cuda", enable_timing=bool(enable_timing), blocking=bool(blocking))
             if interprocess:
                 if enable_timing:
                     raise RuntimeError("openreg: interprocess events do not support timing (got enable_timing=True)")
@@ -96,7 +93,7 @@ def make_base(_C: Any, accept_flag: Any) -> Any:
 def provide(module: ModuleType, _C: Any) -> None:
     """Makes ``torch.cuda.Event`` and `module.Event` PyTorch's class."""
     arguments = importlib.import_module(".device.openreg.arguments", __package__)
-    torch._C._CudaEventBase = make_base(_C, arguments.c_integer)  # type: ignore[misc]
+    torch._C._CudaEventBase = make_base(_C, arguments.check_flags)  # type: ignore[misc]
     streams: Any = importlib.import_module("torch.cuda.streams")
     # PyTorch's file, run again: when it was imported, there were no such base classes.
     loader = streams.__spec__.loader
