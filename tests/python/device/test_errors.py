@@ -111,7 +111,7 @@ def test_a_malformed_setting_is_reported_at_first_use_and_every_later_one(run_fo
         "assert not torch.openreg.is_available() and torch.openreg.device_count() == 0\n"
         "assert torch.ones(2).sum().item() == 2\n"
         "for use in (torch.openreg.init, lambda: torch.ones(1, device='openreg'), torch.openreg.Stream,\n"
-        "            lambda: torch.accelerator.set_device_index(0), lambda: torch.Generator('openreg')):\n"
+        "            lambda: torch.accelerator.set_device_index(0), torch.openreg.initial_seed):\n"
         "    try: use()\n"
         "    except RuntimeError as error: print(error)\n"
     )
