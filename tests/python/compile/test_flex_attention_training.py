@@ -257,6 +257,7 @@ def test_a_loop_does_not_overwrite_what_follows_it():
 
 
 @pytest.mark.parametrize("blocks", ["one block", pytest.param("a loop", marks=pytest.mark.full)], indirect=True)
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("case", [one_in(32, each.name, each) for each in CASES])
 def test_compiled_values_and_gradients(case):
     """By Inductor. One case in 32 each time; the whole takes some minutes."""
