@@ -90,11 +90,11 @@ struct Argument<backend::PhiloxState> {
   static Held pass(Held& held) { return held; }
 };
 
-/// Whether there is one, and it.
-template <class T>
+/// How an optional argument travels: whether there is a value, then the value. `Value`: the type in
+/// the operator's schema.
+template <class T, class Value = std::optional<T>>
 struct OptionalArgument {
   using Held = std::optional<T>;
-  template <class Value>
   static void write(ArgumentWriter& writer, const Value& value) {
     writer.value(value.has_value());
     if (value) Argument<T>::write(writer, *value);
@@ -127,7 +127,8 @@ struct Argument<at::IntArrayRef> {
 };
 
 template <>
-struct Argument<at::OptionalIntArrayRef> : OptionalArgument<at::IntArrayRef> {
+struct Argument<at::OptionalIntArrayRef>
+    : OptionalArgument<at::IntArrayRef, at::OptionalIntArrayRef> {
   static at::OptionalIntArrayRef meta(at::OptionalIntArrayRef value) { return value; }
 };
 
