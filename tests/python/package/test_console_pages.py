@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import ExitStack
 
 import pytest
 from consoles import ConsolePage, Run, changed
@@ -30,12 +32,10 @@ def status(name: str, command: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def results(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[Run]]]:
+def results_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], dict[str, Future[Run]]]]:
     """The results of a page's commands, which run once for all tests of the page."""
-    with PAGES[request.param].results(tmp_path_factory.mktemp("page")) as results:
-        yield results
+    with ExitStack() as stack:
+        yield functools.cache(lambda name: stack.enter_context(PAGES[name].results(tmp_path_factory.mktemp("page"))))
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -43,11 +43,11 @@ def test_each_program_is_run(name: str):
     PAGES[name].check(*["ranks.py"] * (name == "faults.md"))
 
 
-@pytest.mark.parametrize(
-    ("results", "name", "command"), [(name, name, command) for name, command in COMMANDS], indirect=["results"]
-)
-def test_the_command_prints_what_the_page_quotes(results: dict[str, Future[Run]], name: str, command: str):
-    assert PAGES[name].printed(command, results).returncode == status(name, command)
+@pytest.mark.parametrize(("name", "command"), COMMANDS)
+def test_the_command_prints_what_the_page_quotes(
+    results_of: Callable[[str], dict[str, Future[Run]]], name: str, command: str
+):
+    assert PAGES[name].printed(command, results_of(name)).returncode == status(name, command)
 
 
 PROGRAM = "a = 1\nfor b in range(2):\n    a += b\n\nprint(a)\n"
