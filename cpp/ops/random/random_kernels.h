@@ -121,6 +121,7 @@ using RealOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 /// The CPU's name of a kernel, for errors.
 struct KernelName {
   template <std::size_t size>
+  // NOLINTNEXTLINE(google-explicit-constructor): a literal is one, in dispatch_all<"name">
   consteval KernelName(const char (&name)[size]) {
     std::copy_n(name, size, text.data());
   }
