@@ -8,9 +8,9 @@
 #include "backend/device.h"
 #include "base/device_name.h"
 #include "distributed/arguments.h"
+#include "distributed/gloo_reduction.h"
 #include "distributed/host_view.h"
 #include "distributed/process_group.h"
-#include "distributed/reduction.h"
 #include "slot.h"
 
 namespace openreg::distributed {

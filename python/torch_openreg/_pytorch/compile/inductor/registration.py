@@ -9,7 +9,7 @@ from torch._inductor.codegen import common
 
 from ...._slot import NAME
 from .. import cpu_equivalence
-from . import compiling, fixed_upstream
+from . import backports, compiling
 from .aot import NoCppWrapper
 from .flex_attention import replace_flex_attention
 from .kernel_order import keep_order
@@ -36,5 +36,5 @@ def register(_: ModuleType) -> None:
     guard_where_streams_are_switched()
     run_where_results_are()
     keep_order()
-    fixed_upstream.backport_fixes()
+    backports.apply()
     wait_where_values_need_it()

@@ -1,4 +1,4 @@
-#include "distributed/reduction.h"
+#include "distributed/gloo_reduction.h"
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>

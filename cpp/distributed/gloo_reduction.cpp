@@ -1,4 +1,4 @@
-#include "distributed/reduction.h"
+#include "distributed/gloo_reduction.h"
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>

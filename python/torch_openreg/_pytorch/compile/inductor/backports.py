@@ -14,7 +14,7 @@ from torch._inductor.virtualized import V
 from ...._slot import NAME
 
 
-def backport_fixes() -> None:
+def apply() -> None:
     """Applies the fixes to the installed PyTorch. They change nothing in a release that contains them."""
     _add_to_one_element()
     _keep_inputs_of_subgraphs()
