@@ -341,10 +341,13 @@ TEST_F(ExitDeathTest, ShutdownOfAnUnusedDeviceLeavesItUnused) {
       ExitedWithCode(0), "^$");
 }
 
+constinit bool g_is_child = false;
+
 // Runs `body` in a forked child, and returns its exit status, or minus the signal that killed it.
 int status_of_child(const std::function<bool()>& body, void (*exit)(int) = &std::exit) {
   const pid_t child = fork();
   if (child == 0) {
+    g_is_child = true;
     alarm(30);  // for a child that hangs on a lock of its parent
     exit(body() ? 0 : 1);
   }
@@ -438,3 +441,9 @@ TEST_F(ExitDeathTest, AChildOfAProcessThatDidNotUseTheDeviceMayUseIt) {
 
 }  // namespace
 }  // namespace openreg
+
+#ifdef __SANITIZE_ADDRESS__
+// The leak checker asks at exit. A forked child has lost the threads that refer to what they own.
+extern "C" int __lsan_is_turned_off();
+extern "C" int __lsan_is_turned_off() { return openreg::g_is_child ? 1 : 0; }
+#endif
