@@ -7,7 +7,8 @@
 
 namespace openreg {
 
-/// How long a thread spins before it sleeps: about the cost of a wake-up.
+/// How long a thread spins before it sleeps: about the cost of a wake-up. What
+/// else engines and hosts do before they sleep: runtime/host_expectation.h.
 inline constexpr std::chrono::microseconds kSpinTime{20};
 
 /// Polls `happened` for kSpinTime; returns whether it became true. It polls only at every eighth
