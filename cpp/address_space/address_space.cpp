@@ -68,10 +68,13 @@ std::uintptr_t reserve(std::size_t bytes) {
 bool commit(void* address, std::size_t bytes) {
   // Unlike the reservation, this memory is accounted for: a system that does not overcommit refuses
   // here, not at the first access.
-  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
-  if (mmap(address, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0) == MAP_FAILED) return false;
+  // Without computing hardly anything of it is touched: it is not accounted for, and pages are
+  // small.
+  const bool accounted = computes();
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | (accounted ? 0 : MAP_NORESERVE);
+  if (mmap(address, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED) return false;
 #ifdef MADV_HUGEPAGE
-  madvise(address, bytes, MADV_HUGEPAGE);
+  if (accounted) madvise(address, bytes, MADV_HUGEPAGE);
 #endif
 #ifdef MADV_DONTDUMP
   // A core file is about the host program, and would have the device's size.
@@ -109,7 +112,7 @@ struct AddressSpace::Segments {
         if (done) all.note_mapped(aperture, bytes, MappedMemory::Owner::kDevice);
         return done;
       };
-      if (!all.budget().grants(bytes) || !map()) {
+      if ((computes() && !all.budget().grants(bytes)) || !map()) {
         ranges.free(address, bytes);
         return false;
       }
@@ -177,8 +180,9 @@ AddressSpace* AddressSpace::get_if_reserved() noexcept {
 
 AddressSpace::AddressSpace() {
   const auto devices = static_cast<std::size_t>(settings().devices);
-  const std::size_t memory =
-      settings().memory ? *settings().memory : default_device_memory(settings().devices);
+  const std::size_t otherwise =
+      computes() ? default_device_memory(settings().devices) : kIdleDeviceMemory;
+  const std::size_t memory = settings().memory.value_or(otherwise);
   capacity_ = std::max(memory / kGranularity * kGranularity, kGranularity);
 
   const std::size_t wanted = std::bit_ceil(capacity_);
@@ -205,7 +209,7 @@ AddressSpace::AddressSpace() {
                  format_size(capacity_).c_str());
   }
 
-  if (settings().memory) report_capacity_beyond_machine(capacity_);
+  if (settings().memory && computes()) report_capacity_beyond_machine(capacity_);
 
   segments_ = new Segments(base_ + distance_, windows_);
   for (std::size_t device = 0; device < devices; ++device) {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/quantity.h"
+#include "base/settings.h"
 
 namespace openreg {
 
@@ -35,8 +36,9 @@ MappedMemory::MappedMemory(std::uintptr_t apertures, std::size_t bytes)
       foreign_(pieces_),
       opened_(pieces_),
       budget_({.left = [] { return host_memory_left(); },
-               .mapped = [this] { return bytes_.load(); },
-               .untouched = [this] { return untouched(); },
+               // Without computing, hardly anything of it is ever touched.
+               .mapped = [this] { return computes() ? bytes_.load() : 0; },
+               .untouched = [this] { return computes() ? untouched() : 0; },
                .reserve = reserve_of_machine()}) {}
 
 std::size_t MappedMemory::piece_of(const void* memory) const noexcept {

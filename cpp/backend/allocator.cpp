@@ -21,6 +21,7 @@
 #include "base/quantity.h"
 #include "memory/command_check.h"
 #include "memory/debugger.h"
+#include "memory/value_tracker.h"
 #include "runtime/device_health.h"
 #include "runtime/fault_table.h"
 #include "runtime/process.h"
@@ -169,6 +170,7 @@ void prepare() {
   static const Once once([] {
     AddressSpace::get();
     follow_allocator_settings();
+    memory::ValueTracker::start_if_enabled();
     faults::start();
     memory::Debugger::start_if_enabled();
     start_race_detection_if_enabled();

@@ -24,5 +24,7 @@ std::optional<std::size_t> host_memory_left(const std::filesystem::path& root = 
 /// The capacity of a device if TORCH_OPENREG_MEMORY is not set: 0.8 of host_memory(), shared
 /// between `devices`.
 std::size_t default_device_memory(int devices);
+/// The capacity of a device that does not compute if TORCH_OPENREG_MEMORY is not set.
+inline constexpr std::size_t kIdleDeviceMemory = std::size_t{80} << 30;
 
 }  // namespace openreg

@@ -25,6 +25,11 @@ void enable_launch_sites(bool wanted) {
       wanted ? g_finder.load(std::memory_order_acquire)->here : nullptr, std::memory_order_relaxed);
 }
 
+LaunchSite current_line() noexcept {
+  const auto here = g_finder.load(std::memory_order_acquire)->here;
+  return here ? here() : 0;
+}
+
 std::string describe(LaunchSite site) {
   const auto describe_it = g_finder.load(std::memory_order_acquire)->describe;
   return site != 0 && describe_it ? describe_it(site) : std::string();

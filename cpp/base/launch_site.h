@@ -37,6 +37,9 @@ inline LaunchSite launch_site() noexcept {
   const auto here = detail::g_launch_site_here.load(std::memory_order_relaxed);
   return here ? here() : 0;
 }
+/// The line that the calling thread is at, whether or not lines are looked for. Takes a
+/// microsecond.
+LaunchSite current_line() noexcept;
 /// A launching line as text; empty if it is unknown.
 std::string describe(LaunchSite site);
 /// A launching line for an error: ", launched by train.py:12 in step"; empty if it is unknown.

@@ -32,7 +32,7 @@ struct Variable {
   std::string_view name;
   std::string_view otherwise;
 };
-constexpr std::array<Variable, 15> kVariables{{
+constexpr std::array<Variable, 16> kVariables{{
     {"DEVICES", "2"},
     {"MEMORY", ""},
     {"ENGINES", ""},
@@ -47,6 +47,7 @@ constexpr std::array<Variable, 15> kVariables{{
     {"FAULTS", ""},
     {"STICKY_ERRORS", "0"},
     {"EXECUTOR", "thread"},
+    {"COMPUTE", "1"},
     {"AUTOLOAD", "default"},  // read in Python
 }};
 
@@ -184,6 +185,19 @@ std::vector<FaultSpec> read_faults(const char* variable) {
   }
 }
 
+// Without computing, device memory has no contents that could be checked, changed or shared.
+void expect_no_contents(const Settings& settings) {
+  const auto refuse = [](const char* other) {
+    throw Error(std::string("openreg: TORCH_OPENREG_COMPUTE=0 excludes ") + other +
+                ", which needs the contents of device memory; unset one of the two");
+  };
+  if (settings.executor_process) refuse("TORCH_OPENREG_EXECUTOR=process");
+  if (settings.debug_memory) refuse("TORCH_OPENREG_DEBUG_MEMORY=1");
+  const auto corrupts = [](const FaultSpec& fault) { return fault.kind == FaultKind::kCorrupt; };
+  if (std::ranges::any_of(settings.faults, corrupts))
+    refuse("faults of the kind corrupt in TORCH_OPENREG_FAULTS");
+}
+
 // The number of letters that must be inserted, removed or replaced to turn one into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -224,6 +238,8 @@ Settings read_settings() {
   result.faults = read_faults("TORCH_OPENREG_FAULTS");
   result.sticky_errors = read_switch("TORCH_OPENREG_STICKY_ERRORS");
   result.executor_process = read_executor("TORCH_OPENREG_EXECUTOR");
+  result.compute = read_switch("TORCH_OPENREG_COMPUTE");
+  if (!result.compute) expect_no_contents(result);
   return result;
 }
 
@@ -231,6 +247,21 @@ const Settings& settings() {
   static const Settings result =
       read_settings();  // an initialisation that throws is tried again by the next call
   return result;
+}
+
+namespace {
+enum class Choice : std::uint8_t { kNone, kIdle, kComputing };
+std::atomic<Choice> g_choice{Choice::kNone};
+}  // namespace
+
+bool computes() {
+  const auto choice = g_choice.load(std::memory_order_relaxed);
+  return choice == Choice::kNone ? settings().compute : choice == Choice::kComputing;
+}
+
+void choose_computing(bool computes) {
+  if (!computes) expect_no_contents(settings());
+  g_choice = computes ? Choice::kComputing : Choice::kIdle;
 }
 
 LaunchedProcess launched_process() {

@@ -59,11 +59,21 @@ struct Settings {
   /// TORCH_OPENREG_EXECUTOR: "thread" or "process". Each device's kernels run in a process of
   /// their own (executor.h).
   bool executor_process = false;
+  /// TORCH_OPENREG_COMPUTE: 0 or 1. 0: commands are launched, ordered and counted, but kernels run
+  /// only on small tensors, and device memory is reserved, not used (memory/value_tracker.h).
+  bool compute = true;
 };
 
 /// The settings, read from the environment at the first call that succeeds. Thread safe. Throws
 /// Error with the variable, its value and what is allowed; the next call then reads them again.
 const Settings& settings();
+
+/// Whether the devices compute: what choose_computing() has chosen, or TORCH_OPENREG_COMPUTE.
+/// Throws as settings() does.
+bool computes();
+/// Chooses for this process. Nothing may have used the devices' memory. Throws Error, and chooses
+/// nothing, if another setting excludes it.
+void choose_computing(bool computes);
 
 /// What a launcher such as torchrun says of this process.
 struct LaunchedProcess {

@@ -18,6 +18,7 @@ NB_MODULE(_C, m) {
   bindings::init_graphs(m);
   bindings::init_host_memory(m);
   bindings::init_ipc(m);
+  bindings::init_computing(m);
   bindings::init_statistics(m);
   bindings::init_streams(m);
   bindings::init_distributed(m);

@@ -110,7 +110,7 @@ class CommandCheck {
 namespace checks {
 
 /// A place for each check; from kOwn to kPlaces - 1 for others.
-enum Place : unsigned { kFaults, kRaces, kPinned, kMemory, kOwn, kPlaces = 8 };
+enum Place : unsigned { kValues, kFaults, kRaces, kPinned, kMemory, kOwn, kPlaces = 8 };
 
 namespace detail {
 extern constinit std::atomic<unsigned> g_on;  // a bit for each place

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 #include "address_space/address_space.h"
@@ -54,6 +55,11 @@ std::atomic<FreeMemoryCallback> g_free_memory{nullptr};
 bool free_memory(int device) {
   const auto callback = g_free_memory.load(std::memory_order_acquire);
   return callback != nullptr && callback(device);
+}
+
+// Without computing the machine holds next to nothing of a device's memory.
+std::size_t left_of_machine() {
+  return computes() ? AddressSpace::get().machine_left() : std::numeric_limits<std::size_t>::max();
 }
 
 auto detaching_unused(PoolId pool = {}) {
@@ -164,13 +170,12 @@ bool DeviceHeap::can_make_room(std::size_t bytes, Stream& stream) {
   }
   const auto reserved = static_cast<std::size_t>(heap_.statistics().reserved_bytes.current());
   const std::size_t below_limit = heap_.limit() - std::min(heap_.limit(), reserved);
-  const std::size_t room =
-      std::min({below_limit, free_on_device(), AddressSpace::get().machine_left()});
+  const std::size_t room = std::min({below_limit, free_on_device(), left_of_machine()});
   return unused > 0 && room + unused >= heap_.bytes_to_map(bytes, stream);
 }
 
 DeviceHeap::Allocation DeviceHeap::fail(std::size_t bytes, Stream& stream, const Context& context) {
-  const std::size_t machine = AddressSpace::get().machine_left();
+  const std::size_t machine = left_of_machine();
   const std::size_t free = std::min(free_on_device(), machine);
   heap_.out_of_memory(bytes, free, stream, context);
   const auto reserved = static_cast<std::size_t>(heap_.statistics().reserved_bytes.current());

@@ -25,6 +25,9 @@ struct ProbeResult {
   std::vector<c10::Warning> warnings{};
 };
 
+/// Without computing, calls on more memory are not tried in full size.
+inline constexpr std::size_t kMostTried = std::size_t{16} << 20;
+
 /// Calls `attempt` with the finished command on stand-ins (StandIn), first with zeros and, if it
 /// does not pass, with ones as the integers. `attempt` returns whether the kernel takes them, or
 /// throws if it does not. After an attempt that warns and passes, it is called once more: warnings

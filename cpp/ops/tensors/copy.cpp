@@ -12,7 +12,9 @@
 #include "address_space/address_space.h"
 #include "backend/exception.h"
 #include "backend/faults.h"
+#include "backend/race_detection.h"
 #include "backend/stream.h"
+#include "memory/value_tracker.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/wire/command_layout.h"
@@ -148,6 +150,21 @@ void copy_pinned(const at::Tensor& source, const at::Tensor& destination) {
                      backend::to_torch(backend::current_stream(device.index())));
 }
 
+/// Whether there is something to copy between the host and a device: without computing, what is
+/// known. What the destination has afterwards is noted.
+bool has_values(const at::Tensor& source, const at::Tensor& destination) {
+  auto* const tracker = memory::ValueTracker::get();
+  if (!tracker) return true;
+  if (destination.is_cpu())
+    return tracker->values_of(source.storage().data()) != memory::Values::kNone;
+  const bool small = memory::ValueTracker::is_small(destination.nbytes(),
+                                                    backend::dtype_name(destination.scalar_type()));
+  tracker->written(destination.storage().data(),
+                   destination.nbytes() >= destination.storage().nbytes(),
+                   small ? memory::Values::kKnown : memory::Values::kNone);
+  return small;
+}
+
 /// The calling thread copies, once the device's stream is idle.
 void copy_pageable(const at::Tensor& source, const at::Tensor& destination) {
   const bool to_device = source.is_cpu();
@@ -165,8 +182,12 @@ void copy_pageable(const at::Tensor& source, const at::Tensor& destination) {
   const BelowAutograd below_autograd;
   backend::HostCopy copy(stream, copy_kernel.name());
   auto to = to_device ? aliases.alias(destination, Access::kWrite) : destination;
-  at::native::copy_(to, to_device ? source : aliases.alias(source, Access::kRead),
-                    /*non_blocking=*/false);
+  const auto from = to_device ? source : aliases.alias(source, Access::kRead);
+  if (!has_values(source, destination)) {
+    if (!to_device) to.zero_();
+    return;
+  }
+  at::native::copy_(to, from, /*non_blocking=*/false);
   aliases.check_accesses();
   copy.end(to.data_ptr(), whole_bytes(to));
 }

@@ -9,6 +9,7 @@
 #include "address_space/address_space.h"
 #include "backend/faults.h"
 #include "backend/stream.h"
+#include "memory/value_tracker.h"
 #include "ops/launch/launch.h"
 #include "ops/launch/memory_of_command.h"
 #include "ops/tensors/cpu_alias.h"
@@ -35,7 +36,11 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   backend::HostCopy copy(stream, "aten::_local_scalar_dense");
   DeviceWorkScope work({.name = "aten::_local_scalar_dense", .device = self.device().index()});
   alignas(16) std::array<std::byte, 16> element{};
-  std::memcpy(element.data(), AddressSpace::get().aperture(self.const_data_ptr()), self.itemsize());
+  const auto* const tracker = memory::ValueTracker::get();
+  if (!tracker || tracker->values_of(self.storage().data()) != memory::Values::kNone) {
+    std::memcpy(element.data(), AddressSpace::get().aperture(self.const_data_ptr()),
+                self.itemsize());
+  }
   check_accesses_of_host(work);
   copy.end(element.data(), self.itemsize());
   at::Scalar scalar;

@@ -25,6 +25,7 @@ class BoxedOperator {
   /// The BoxedOperator of `op`; null if `op` cannot be a command.
   static const BoxedOperator* find(const c10::OperatorHandle& op);
 
+  const c10::OperatorHandle& handle() const { return op_; }
   const OpKernel& kernel() const { return *kernel_; }
   const std::vector<Role>& roles() const { return roles_; }
   /// For each result, the argument that it is, or kNew.

@@ -4,12 +4,15 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <optional>
+#include <string_view>
 
 #include "backend/result_placement.h"
+#include "base/settings.h"
 #include "ops/launch/cost.h"
 #include "ops/launch/plan_cache.h"
 #include "ops/launch/probe.h"
 #include "ops/tiers/shape_rules.h"
+#include "ops/tiers/uncomputed.h"
 
 namespace openreg::ops {
 
@@ -114,6 +117,26 @@ class Probing {
   c10::SmallVector<c10::Storage, 4> storages_;
 };
 
+/// Without computing, for calls that are too large to be tried: what the meta kernel returns.
+std::optional<CallPlan> plan_by_meta(const BoxedOperator& op, const ArgumentWriter& writer,
+                                     Arguments arguments) {
+  if (computes() || writer.bytes_touched() <= kMostTried || op.outs() != 0) return std::nullopt;
+  torch::jit::Stack stack(arguments.begin(), arguments.end());
+  if (!run_meta_kernel(op.handle(), stack)) return std::nullopt;
+  CallPlan plan;
+  plan.asynchronous = true;
+  for (std::size_t i = 0; i < op.results().size(); ++i) {
+    if (op.results()[i] != BoxedOperator::kNew) continue;
+    if (!stack[i].isTensor()) return std::nullopt;
+    const auto& result = stack[i].toTensor();
+    plan.results.push_back(Geometry::of(result));
+    if (result.defined()) plan.results.back().nbytes = result.nbytes();
+    plan.allocations.push_back(backend::AllocationLog::kNone);
+  }
+  plan.cost = cost_of(op.kernel().name(), writer, plan.results);
+  return plan;
+}
+
 CallPlan plan_by_probing(const BoxedOperator& op, ArgumentWriter& writer, Arguments arguments) {
   CallPlan plan;
   Probing probing(op, arguments);
@@ -121,7 +144,10 @@ CallPlan plan_by_probing(const BoxedOperator& op, ArgumentWriter& writer, Argume
   ProbeResult result;
   if (op.knows_sizes() && !writer.shares_written_memory())
     result = probe(writer, /*shrunk=*/true, run);
-  if (!result.passes) result = probe(writer, /*shrunk=*/false, run);
+  if (!result.passes) {
+    if (auto by_meta = plan_by_meta(op, writer, arguments)) return std::move(*by_meta);
+    result = probe(writer, /*shrunk=*/false, run);
+  }
   plan.asynchronous = result.passes;
   plan.drops_warnings = result.warned;
   plan.warnings = result.warnings;
@@ -149,6 +175,10 @@ std::optional<CallPlan> plan_by_smaller_call(const BoxedOperator& op, Arguments 
 }  // namespace
 
 CallPlan plan_boxed(const BoxedOperator& op, ArgumentWriter& writer, Arguments arguments) {
+  // The result is as large as the embedding, however few indices there are.
+  if (!computes() && std::string_view(op.kernel().name()) == "aten::embedding_dense_backward") {
+    if (auto by_meta = plan_by_meta(op, writer, arguments)) return std::move(*by_meta);
+  }
   auto plan = plan_by_smaller_call(op, arguments);
   if (!plan) return plan_by_probing(op, writer, arguments);
   plan->cost = cost_of(op.kernel().name(), writer, plan->results);

@@ -4,16 +4,19 @@
 #include <ATen/core/interned_strings.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "backend/generator.h"
 #include "backend/result_placement.h"
 #include "backend/stream.h"
 #include "memory/command_check.h"
+#include "memory/value_tracker.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/tiers/quirks.h"
 #include "ops/tiers/temporary_outputs.h"
+#include "ops/tiers/uncomputed.h"
 #include "ops/wire/ivalue_arguments.h"
 #include "runtime/trace.h"
 #include "slot.h"
@@ -55,6 +58,8 @@ bool is_foreign(const c10::OperatorHandle& op) {
 void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::DispatchKey key,
                  torch::jit::Stack* stack) {
   const auto& schema = cpu_op.schema();
+  std::optional<memory::Values> values;
+  if (memory::ValueTracker::get() && !(values = run_uncomputed(cpu_op, device, stack))) return;
   const auto arguments_count = schema.arguments().size();
   const TemporaryOutputs temporaries(schema, *stack);  // before the wait: it may copy an output
   wait_for_device(device, cpu_op.operator_name().name.c_str());
@@ -114,6 +119,7 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
       return argument || wants_cpu ? result : aliases.to_device(result);
     });
   }
+  if (values) note_values(cpu_op, *stack, *values);
   temporaries.copy_back(*stack, schema.returns().size());
 }
 

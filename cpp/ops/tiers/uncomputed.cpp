@@ -1,0 +1,222 @@
+#include "ops/tiers/uncomputed.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "address_space/address_space.h"
+#include "backend/clean_state.h"
+#include "backend/device.h"
+#include "backend/race_detection.h"
+#include "ops/launch/launch.h"
+#include "ops/launch/probe.h"
+#include "ops/tensors/cpu_alias.h"
+#include "ops/tensors/factories.h"
+#include "ops/wire/ivalue_arguments.h"
+#include "slot.h"
+#include "slot_name.h"
+
+namespace openreg::ops {
+
+namespace {
+
+using memory::Values;
+using memory::ValueTracker;
+
+bool has_memory(const at::Tensor& tensor) {
+  return tensor.defined() && backend::is_openreg(tensor) && tensor.layout() == at::kStrided &&
+         tensor.has_storage() && tensor.storage().nbytes() != 0;
+}
+
+/// Calls f(tensor) for those of an argument or a result that have memory of a device.
+template <class F>
+void for_each_on_device(c10::IValue value, F&& f) {
+  map_tensors(value, [&](const at::Tensor& tensor) {
+    if (has_memory(tensor)) f(tensor);
+    return tensor;
+  });
+}
+
+/// A tensor and the meta tensor that stands for it.
+using Pairs = std::vector<std::pair<at::Tensor, at::Tensor>>;
+
+at::Tensor meta_like(const at::Tensor& tensor) {
+  auto meta = at::empty_strided(tensor.sizes(), tensor.strides(),
+                                tensor.options().device(c10::kMeta).requires_grad(false));
+  meta.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  return meta;
+}
+
+bool run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack, Pairs& pairs) {
+  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return false;
+  const backend::CleanState clean;
+  const BelowAutograd below_autograd;
+  auto attempt = stack;
+  bool strided = true;
+  for (auto& value : attempt) {
+    if (value.isDevice()) value = c10::Device(c10::kMeta);
+    map_tensors(value, [&](const at::Tensor& tensor) {
+      if (!tensor.defined()) return tensor;
+      strided &= tensor.layout() == at::kStrided;
+      if (!strided) return tensor;
+      const auto known =
+          std::ranges::find_if(pairs, [&](const auto& pair) { return pair.first.is_same(tensor); });
+      if (known != pairs.end()) return known->second;
+      return pairs.emplace_back(tensor, meta_like(tensor)).second;
+    });
+  }
+  if (!strided) return false;
+  try {
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &attempt);
+  } catch (const std::exception&) {  // data-dependent shapes, for example
+    return false;
+  }
+  stack = std::move(attempt);
+  return true;
+}
+
+/// The device's tensor for a result of a meta kernel: an argument, a view of one, or a new one.
+at::Tensor realize(const at::Tensor& meta, c10::Device device, const Pairs& pairs) {
+  if (!meta.defined() || !meta.is_meta()) return meta;
+  for (const auto& [tensor, stand_in] : pairs) {
+    if (meta.is_same(stand_in)) {
+      if (tensor.sizes() != meta.sizes()) tensor.resize_(meta.sizes());
+      return tensor;
+    }
+    if (meta.storage().is_alias_of(stand_in.storage())) {
+      return tensor.as_strided(meta.sizes(), meta.strides(),
+                               tensor.storage_offset() + meta.storage_offset());
+    }
+  }
+  return empty_strided_on(device, meta.sizes(), meta.strides(), meta.scalar_type());
+}
+
+[[noreturn]] void refuse_shape(const std::string& op, const char* assumption) {
+  TORCH_CHECK(false, "openreg: the shape of the result of ", op,
+              " depends on values that are not computed; say what to assume, as in `with ", kModule,
+              ".assume(", assumption, "):`");
+}
+
+std::int64_t share_of(std::int64_t elements, double part) {
+  return static_cast<std::int64_t>(std::llround(part * static_cast<double>(elements)));
+}
+
+/// A result of assumed values: zeros if they are small.
+at::Tensor assumed(c10::Device device, at::IntArrayRef sizes, at::ScalarType dtype) {
+  auto result = empty_on(device, sizes, dtype);
+  if (has_memory(result) && ValueTracker::is_small(result.nbytes(), backend::dtype_name(dtype))) {
+    std::memset(AddressSpace::get().aperture(result.data_ptr()), 0, result.nbytes());
+    ValueTracker::get()->written(result.storage().data(), true, Values::kZeros);
+  }
+  return result;
+}
+
+/// The results of operators whose shapes, or whose answers to the host, depend on values.
+std::optional<torch::jit::Stack> assumed_results(const c10::OperatorHandle& op, c10::Device device,
+                                                 at::ArrayRef<c10::IValue> arguments) {
+  const auto& name = op.operator_name().name;
+  if (name == "aten::equal") return torch::jit::Stack{true};
+  const auto assumptions = ValueTracker::get()->assumptions();
+  if (name == "aten::nonzero") {
+    const auto& self = arguments[0].toTensor();
+    if (!assumptions.nonzero) refuse_shape(name, "nonzero=0.5");
+    auto found =
+        assumed(device, {share_of(self.numel(), *assumptions.nonzero), self.dim()}, at::kLong);
+    if (arguments.size() == 1) return torch::jit::Stack{found};
+    auto out = arguments[1].toTensor();
+    out.resize_(found.sizes());
+    return torch::jit::Stack{out};
+  }
+  if (name == "aten::masked_select") {
+    const auto& self = arguments[0].toTensor();
+    if (!assumptions.nonzero) refuse_shape(name, "nonzero=0.5");
+    const auto elements = std::max(self.numel(), arguments[1].toTensor().numel());
+    auto found = assumed(device, {share_of(elements, *assumptions.nonzero)}, self.scalar_type());
+    if (arguments.size() == 2) return torch::jit::Stack{found};
+    auto out = arguments[2].toTensor();
+    out.resize_(found.sizes());
+    return torch::jit::Stack{out};
+  }
+  if (op.hasTag(at::Tag::dynamic_output_shape))
+    refuse_shape(name, "nonzero=0.5, routing=\"balanced\"");
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool run_meta_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  Pairs pairs;
+  return run_on_meta(op, stack, pairs);
+}
+
+std::optional<Values> run_uncomputed(const c10::OperatorHandle& op, c10::Device device,
+                                     torch::jit::Stack* stack) {
+  auto& tracker = *ValueTracker::get();
+  const auto& schema = op.schema();
+  const auto count = schema.arguments().size();
+  auto values = Values::kKnown;
+  std::size_t bytes = 0;
+  c10::SmallVector<at::Tensor, 4> unknown;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& argument = torch::jit::peek(*stack, i, count);
+    if (argument.isDevice() && argument.toDevice().is_cpu()) return Values::kNone;
+    if (schema.arguments()[i].is_out()) continue;
+    for_each_on_device(argument, [&](const at::Tensor& tensor) {
+      const auto known = tracker.values_of(tensor.storage().data());
+      values = std::min(values, known);
+      bytes += tensor.nbytes();
+      if (known == Values::kNone) unknown.push_back(tensor);
+    });
+  }
+  if (values >= Values::kAssumed) return values;
+
+  wait_for_device(device, op.operator_name().name.c_str());
+  torch::jit::Stack results(torch::jit::last(*stack, count).vec());
+  Pairs pairs;
+  if (auto assumed = assumed_results(op, device, torch::jit::last(*stack, count))) {
+    results = std::move(*assumed);
+  } else if (run_on_meta(op, results, pairs)) {
+    const BelowAutograd below_autograd;
+    for (auto& result : results)
+      map_tensors(result, [&](const at::Tensor& meta) { return realize(meta, device, pairs); });
+  } else {
+    TORCH_CHECK(bytes <= kMostTried, "openreg: ", op.operator_name(),
+                " cannot be called without computing (got tensors of ", bytes,
+                " bytes, of which the values are not computed, expected at most ", kMostTried,
+                "), because it has no function for the shapes of its results");
+    for (const auto& tensor : unknown) {  // it gets zeros
+      const auto& storage = tensor.storage();
+      if (storage.nbytes() <= kMostTried)
+        std::memset(AddressSpace::get().aperture(storage.data()), 0, storage.nbytes());
+    }
+    return Values::kNone;
+  }
+  backend::counters::synchronous.add();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!is_written(schema.arguments()[i].alias_info())) continue;
+    for_each_on_device(torch::jit::peek(*stack, i, count), [&](const at::Tensor& tensor) {
+      tracker.written(tensor.storage().data(), false, Values::kNone);
+    });
+  }
+  torch::jit::drop(*stack, count);
+  stack->insert(stack->end(), results.begin(), results.end());
+  return std::nullopt;
+}
+
+void note_values(const c10::OperatorHandle& op, torch::jit::Stack& stack, Values values) {
+  auto& tracker = *ValueTracker::get();
+  for (const auto& result : torch::jit::last(stack, op.schema().returns().size())) {
+    for_each_on_device(result, [&](const at::Tensor& tensor) {
+      tracker.written(tensor.storage().data(), tensor.nbytes() >= tensor.storage().nbytes(),
+                      values);
+    });
+  }
+}
+
+}  // namespace openreg::ops
