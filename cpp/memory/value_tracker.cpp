@@ -187,7 +187,7 @@ ValueTracker::Step ValueTracker::decide(const Launch& launch) const {
     if (!is_overwritten && !use.pinned) step.needs.push_back(use.storage);
     if (!use.writes || use.pinned) continue;
     const bool wholly = is_overwritten && use.footprint.bytes() >= use.storage_bytes;
-    (wholly ? step.writes_wholly : step.writes).push_back(use.storage);
+    step.writes.push_back({use.storage, wholly, is_small(use.footprint.bytes(), use.dtype)});
     if (assumptions_.balanced_routing && chooses(launch.name) && use.dtype == kInt64)
       step.becomes_assumed.push_back(use.storage);
     if (finds_infinities(launch.name) && use.storage_bytes <= sizeof(double))
@@ -207,12 +207,9 @@ ValueTracker::Step ValueTracker::decide(const Launch& launch) const {
 void ValueTracker::apply(const Step& step) {
   auto values = step.runs && step.is_small ? Values::kKnown : Values::kNone;
   for (const auto* storage : step.needs) values = std::min(values, value_of(storage));
-  const auto otherwise = step.is_small ? Values::kZeros : Values::kNone;
-  for (const auto* storage : step.writes_wholly) put(storage, std::max(values, otherwise));
-  // A part: as little is known as of the rest.
-  for (const auto* storage : step.writes) {
-    const auto before = value_of(storage);
-    put(storage, std::min(std::max(values, otherwise), before));
+  for (const auto& [storage, wholly, small] : step.writes) {
+    const auto after = std::max(values, small ? Values::kZeros : Values::kNone);
+    put(storage, wholly ? after : std::min(after, value_of(storage)));  // as little as of the rest
   }
   if (!step.runs) {
     for (const auto* storage : step.becomes_assumed) put(storage, Values::kAssumed);

@@ -81,10 +81,14 @@ class ValueTracker final : public CommandCheck {
 
  private:
   // What a command does to the values of storages; with a capture, what its node does in each run.
+  struct Write {
+    const void* storage;
+    bool wholly;
+    bool is_small;
+  };
   struct Step {
     std::vector<const void*> needs;
-    std::vector<const void*> writes;  // in part
-    std::vector<const void*> writes_wholly;
+    std::vector<Write> writes;
     // Whatever the command reads:
     std::vector<const void*> becomes_known;
     std::vector<const void*> becomes_assumed;

@@ -49,7 +49,8 @@ using Pairs = std::vector<std::pair<at::Tensor, at::Tensor>>;
 at::Tensor meta_like(const at::Tensor& tensor) {
   auto meta = at::empty_strided(tensor.sizes(), tensor.strides(),
                                 tensor.options().device(c10::kMeta).requires_grad(false));
-  meta.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
+    meta.unsafeGetTensorImpl()->set_wrapped_number(true);
   return meta;
 }
 
