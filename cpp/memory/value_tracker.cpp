@@ -74,8 +74,19 @@ bool only_writes(std::string_view op) {
   return has_prefix(op, kOps);
 }
 
-// The places of results and of outputs that the caller gives (ops/wire/argument_writer.h).
-bool is_result(std::int16_t argument) { return argument == -2 || argument == -3 || argument == -5; }
+// "aten::add_.Tensor"
+bool is_in_place(std::string_view op) { return op.substr(0, op.find('.')).ends_with('_'); }
+
+// Whether it is written and not read: a result, or an output that the caller gives
+// (ArgumentPlace in ops/wire/argument_writer.h), or, if the kernel does not say what its tensors
+// are, what it writes.
+bool is_overwritten(std::string_view op, const MemoryUse& use) {
+  constexpr std::int16_t kUnknown = -1, kResult = -2, kOut = -3, kOutput = -5;
+  if (!use.writes) return false;
+  if (use.argument == kUnknown) return !is_in_place(op) || only_writes(op);
+  return use.argument == kResult || use.argument == kOut || use.argument == kOutput ||
+         only_writes(op);
+}
 
 bool finds_infinities(std::string_view op) {
   return op == "aten::_amp_foreach_non_finite_check_and_unscale_";
@@ -177,16 +188,15 @@ void ValueTracker::put(const void* storage, Values values) {
 // Whether the command runs, as far as it depends on values, and what it does to them.
 ValueTracker::Step ValueTracker::decide(const Launch& launch) const {
   Step step{};
-  const bool overwrites = only_writes(launch.name);
   bool all_small = true;
   bool writes_numbers = false;
   for (const auto& use : launch.memory) {
     all_small &= is_small(use.footprint.bytes(), use.dtype);
     writes_numbers |= use.writes && !is_integral(use.dtype);
-    const bool is_overwritten = use.writes && (overwrites || is_result(use.argument));
-    if (!is_overwritten && !use.pinned) step.needs.push_back(use.storage);
+    const bool overwritten = is_overwritten(launch.name, use);
+    if (!overwritten && !use.pinned) step.needs.push_back(use.storage);
     if (!use.writes || use.pinned) continue;
-    const bool wholly = is_overwritten && use.footprint.bytes() >= use.storage_bytes;
+    const bool wholly = overwritten && use.footprint.bytes() >= use.storage_bytes;
     step.writes.push_back({use.storage, wholly, is_small(use.footprint.bytes(), use.dtype)});
     if (assumptions_.balanced_routing && chooses(launch.name) && use.dtype == kInt64)
       step.becomes_assumed.push_back(use.storage);

@@ -32,7 +32,7 @@ enum class Values : std::uint8_t {
 struct Assumptions {
   /// The part of the elements, from 0 to 1, that nonzero(), masks and the like select.
   std::optional<double> nonzero;
-  /// topk() and argmax() choose each index equally often, as a balanced router its experts.
+  /// A balanced router: topk() and argmax() choose each index equally often.
   bool balanced_routing = false;
 };
 

@@ -100,8 +100,8 @@ at::Tensor realize(const at::Tensor& meta, c10::Device device, const Pairs& pair
 
 [[noreturn]] void refuse_shape(const std::string& op, const char* assumption) {
   TORCH_CHECK(false, "openreg: the shape of the result of ", op,
-              " depends on values that are not computed; say what to assume, as in `with ", kModule,
-              ".assume(", assumption, "):`");
+              " depends on values that are not computed; say what to assume, as in `with ",
+              kOwnModule, ".assume(", assumption, "):`");
 }
 
 std::int64_t share_of(std::int64_t elements, double part) {
@@ -144,7 +144,7 @@ std::optional<torch::jit::Stack> assumed_results(const c10::OperatorHandle& op, 
     out.resize_(found.sizes());
     return torch::jit::Stack{out};
   }
-  if (op.hasTag(at::Tag::dynamic_output_shape))
+  if (op.hasTag(at::Tag::dynamic_output_shape) || name == "aten::_to_sparse")
     refuse_shape(name, "nonzero=0.5, routing=\"balanced\"");
   return std::nullopt;
 }

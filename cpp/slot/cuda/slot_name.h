@@ -16,4 +16,7 @@ inline constexpr const char* kGraphsInProse = "CUDA graphs";
 /// The device's module in Python.
 inline constexpr const char* kModule = "torch.cuda";
 
+/// The module of what only this device has, as in openreg_cuda.assume.
+inline constexpr const char* kOwnModule = "openreg_cuda";
+
 }  // namespace openreg

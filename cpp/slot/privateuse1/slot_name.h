@@ -16,4 +16,7 @@ inline constexpr const char* kGraphsInProse = "graphs";
 /// The device's module in Python.
 inline constexpr const char* kModule = "torch.openreg";
 
+/// The module of what only this device has, as in torch.openreg.assume.
+inline constexpr const char* kOwnModule = "torch.openreg";
+
 }  // namespace openreg

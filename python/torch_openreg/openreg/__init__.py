@@ -15,6 +15,7 @@ import torch
 
 from . import amp, faults, graphs, host_memory, legacy, machine, memory, nvtx, profiler, random, statistics, streams
 from .amp import get_amp_supported_dtype as get_amp_supported_dtype, is_bf16_supported as is_bf16_supported
+from .computing import *
 from .device import *
 from .device import (
     _exchange_device as _exchange_device,

@@ -76,6 +76,8 @@ def init() -> None:
 def _lazy_init() -> None:
     """Same as `init`. PyTorch calls it before the first tensor of the device, unless the device is in use by then."""
     _loading.check_settings()
+    if not _C.computes():
+        import torch._meta_registrations  # noqa: F401  (shapes of results that are not computed)
     _C.init()
     _call_lazy_calls()
     _C.require_lazy_init(False)

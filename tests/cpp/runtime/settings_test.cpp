@@ -19,7 +19,8 @@ constexpr std::size_t kGiB = std::size_t{1} << 30;
 constexpr const char* kVariables[] = {
     "TORCH_OPENREG_DEVICES",         "TORCH_OPENREG_MEMORY",        "TORCH_OPENREG_ENGINES",
     "TORCH_OPENREG_LAUNCH_BLOCKING", "TORCH_OPENREG_FAULT_MESSAGE", "TORCH_OPENREG_CPU_FALLBACK",
-    "TORCH_OPENREG_SCHEDULE",        "TORCH_OPENREG_FAULTS",        "TORCH_OPENREG_STICKY_ERRORS"};
+    "TORCH_OPENREG_SCHEDULE",        "TORCH_OPENREG_FAULTS",        "TORCH_OPENREG_STICKY_ERRORS",
+    "TORCH_OPENREG_COMPUTE",         "TORCH_OPENREG_DEBUG_MEMORY"};
 
 class SettingsTest : public testing::Test {
  protected:
@@ -54,6 +55,20 @@ TEST_F(SettingsTest, DefaultsHoldWhereNothingIsSet) {
   EXPECT_EQ(settings.schedule, Schedule{});
   EXPECT_TRUE(settings.faults.empty());
   EXPECT_FALSE(settings.sticky_errors);
+}
+
+TEST_F(SettingsTest, WithoutComputingSettingsThatNeedContentsAreRefused) {
+  EXPECT_TRUE(read_settings().compute);
+  set("TORCH_OPENREG_COMPUTE", "0");
+  EXPECT_FALSE(read_settings().compute);
+  const std::string refused = ", which needs the contents of device memory; unset one of the two";
+  EXPECT_EQ(error_of("TORCH_OPENREG_DEBUG_MEMORY", "1"),
+            "openreg: TORCH_OPENREG_COMPUTE=0 excludes TORCH_OPENREG_DEBUG_MEMORY=1" + refused);
+  EXPECT_EQ(error_of("TORCH_OPENREG_FAULTS", "slow@copy:*=2ms; corrupt@launch:1"),
+            "openreg: TORCH_OPENREG_COMPUTE=0 excludes faults of the kind corrupt in "
+            "TORCH_OPENREG_FAULTS" +
+                refused);
+  EXPECT_EQ(error_of("TORCH_OPENREG_FAULTS", "slow@copy:*=2ms"), "no error");
 }
 
 TEST_F(SettingsTest, ReadsEveryVariable) {

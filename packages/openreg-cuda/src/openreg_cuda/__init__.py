@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from typing import Any
 
 __all__: list[str] = []
 
@@ -26,6 +27,16 @@ def _autoload() -> None:
         torch.cuda._lazy_init = _raise_no_devices
         return
     importlib.import_module(".device._loading", __package__).load()
+
+
+_OF_DEVICE = ("assume", "compute_report", "get_compute_mode", "set_compute_mode")
+
+
+def __getattr__(name: str) -> Any:
+    # What torch.cuda does not have.
+    if name in _OF_DEVICE:
+        return getattr(importlib.import_module(".device.openreg", __package__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _raise_no_devices() -> None:
