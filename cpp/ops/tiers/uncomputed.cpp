@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/max.h>
 
 #include <algorithm>
 #include <cmath>
@@ -118,6 +119,19 @@ at::Tensor assumed(c10::Device device, at::IntArrayRef sizes, at::ScalarType dty
   return result;
 }
 
+/// The greatest of some lengths, a list or a tensor; none if it is not known.
+std::optional<std::int64_t> longest(const c10::IValue& lengths) {
+  if (lengths.isIntList()) {
+    const auto list = lengths.toIntVector();
+    return list.empty() ? 0 : std::ranges::max(list);
+  }
+  const auto& tensor = lengths.toTensor();
+  if (has_memory(tensor) &&
+      ValueTracker::get()->values_of(tensor.storage().data()) < Values::kAssumed)
+    return std::nullopt;
+  return tensor.numel() == 0 ? 0 : tensor.max().item<std::int64_t>();
+}
+
 /// The results of operators whose shapes, or whose answers to the host, depend on values.
 std::optional<torch::jit::Stack> assumed_results(const c10::OperatorHandle& op, c10::Device device,
                                                  at::ArrayRef<c10::IValue> arguments) {
@@ -143,6 +157,18 @@ std::optional<torch::jit::Stack> assumed_results(const c10::OperatorHandle& op, 
     auto out = arguments[2].toTensor();
     out.resize_(found.sizes());
     return torch::jit::Stack{out};
+  }
+  if (name == "aten::_ctc_loss") {
+    const auto& log_probs = arguments[0].toTensor();
+    const auto most = longest(arguments[3]);
+    if (!most) refuse_shape(name, "nonzero=0.5");
+    const bool batched = log_probs.dim() == 3;
+    const auto batch = batched ? log_probs.size(1) : 1;
+    const auto dtype = log_probs.scalar_type();
+    c10::SmallVector<std::int64_t, 1> sizes;
+    if (batched) sizes.push_back(batch);
+    return torch::jit::Stack{assumed(device, sizes, dtype),
+                             assumed(device, {batch, log_probs.size(0), 2 * *most + 1}, dtype)};
   }
   if (op.hasTag(at::Tag::dynamic_output_shape) || name == "aten::_to_sparse")
     refuse_shape(name, "nonzero=0.5, routing=\"balanced\"");
