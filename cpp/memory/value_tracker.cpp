@@ -208,7 +208,8 @@ ValueTracker::Step ValueTracker::decide(const Launch& launch) const {
   // What owns something, or stands for an action outside of the device, does so.
   const bool must = launch.kernel == nullptr || launch.kernel->traits().once ||
                     launch.kernel->traits().skip != nullptr;
-  step.runs = must || (all_small &&
+  const bool has_code = launch.kernel == nullptr || launch.kernel->has_code();
+  step.runs = must || (has_code && all_small &&
                        (values == Values::kKnown || (values >= Values::kZeros && !writes_numbers)));
   step.is_small = all_small;
   return step;

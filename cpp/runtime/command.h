@@ -109,7 +109,8 @@ class Kernel {
   /// throws to fail the command.
   using Run = void (*)(const Kernel& kernel, std::span<const std::byte> arguments);
 
-  /// Throws Error if another kernel has the name or its id.
+  /// Without `run` it has no code: its commands can be submitted and not run. Throws Error if
+  /// another kernel has the name or its id.
   Kernel(const char* name, Run run, KernelTraits traits = {});
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
@@ -117,6 +118,7 @@ class Kernel {
   const char* name() const noexcept { return name_; }
   std::uint64_t id() const noexcept { return id_; }
   void run(std::span<const std::byte> arguments) const { run_(*this, arguments); }
+  bool has_code() const noexcept { return run_ != nullptr; }
   const KernelTraits& traits() const noexcept { return traits_; }
   /// Whether commands run in the device's executor, if there is one. It may turn out later that
   /// executors do not have the kernel.

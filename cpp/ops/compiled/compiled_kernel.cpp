@@ -79,7 +79,7 @@ const Kernel* CompiledKernel::make(const std::string& name, const std::string& d
 const KernelFactory CompiledKernel::kFactory("compiled kernel", &describe, &make);
 
 CompiledKernel::CompiledKernel(const char* name, Entry entry, std::vector<Parameter> parameters)
-    : Kernel(name, &run, {.in_executor = true, .factory = &kFactory}),
+    : Kernel(name, entry == nullptr ? nullptr : &run, {.in_executor = true, .factory = &kFactory}),
       entry_(entry),
       parameters_(std::move(parameters)) {}
 

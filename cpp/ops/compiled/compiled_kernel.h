@@ -33,7 +33,7 @@ class CompiledKernel : public Kernel {
   using Entry = void (*)(const std::int64_t* arguments);
 
   /// The kernel with this name; only the first call for a name uses `entry` and `parameters`.
-  /// Thread safe.
+  /// Without `entry` it can be launched if the devices do not compute. Thread safe.
   static const CompiledKernel& get(const std::string& name, Entry entry,
                                    const std::vector<Parameter>& parameters);
 

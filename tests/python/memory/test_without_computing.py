@@ -226,6 +226,25 @@ def test_faults_happen_to_commands_that_do_not_run(run_idle):
     assert "aten::mul" in run_idle(fail_at_a_launch, TORCH_OPENREG_FAULTS="error@aten::mul_:1")
 
 
+def compile_a_model():
+    import subprocess
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a compiler was started")
+
+    model = torch.nn.Sequential(torch.nn.Linear(4096, 4096), torch.nn.GELU(), torch.nn.LayerNorm(4096)).to("openreg")
+    compiled = torch.compile(model)
+    subprocess.run = subprocess.check_output = subprocess.check_call = refuse
+    for _ in range(2):
+        compiled(torch.randn(512, 4096, device="openreg")).square().mean().backward()
+    assert torch.openreg.launch_stats()["compiled"] > 4
+    assert model[0].weight.grad.shape == (4096, 4096)
+
+
+def test_compiled_programs_start_no_compiler(run_idle, tmp_path):
+    run_idle(compile_a_model, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"), TORCHINDUCTOR_COMPILE_THREADS="1")
+
+
 def change_the_mode():
     assert torch.openreg.get_compute_mode()
     torch.openreg.set_compute_mode(False)
