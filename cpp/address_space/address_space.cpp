@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <string>
 #include <system_error>
@@ -48,6 +49,9 @@ constexpr std::size_t kGranularity = AddressSpace::kGranularity;
 static_assert(kGranularity == MappedMemory::kPiece);
 // A window has room for this many segments, each of which can grow up to the capacity.
 constexpr std::size_t kRoom = 8;
+// If devices do not compute, each stream may have ranges of addresses for all memory.
+constexpr std::size_t kIdleRoom = 32;
+constexpr std::size_t kSmallestIdleWindow = std::size_t{1} << 40;
 constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 std::atomic<AddressSpace*> g_address_space{nullptr};
@@ -103,7 +107,7 @@ struct AddressSpace::Segments {
         : window(window), ranges(window, bytes, kGranularity) {}
 
     // Commits memory at `aperture` for a range that has been taken; gives the range back on
-    // failure.
+    // failure, unless it is reserved.
     bool commit_taken(MappedMemory& all, std::uintptr_t address, void* aperture, std::size_t bytes)
         OPENREG_REQUIRES(mutex) {
       const auto map = [&] {
@@ -113,12 +117,20 @@ struct AddressSpace::Segments {
         return done;
       };
       if ((computes() && !all.budget().grants(bytes)) || !map()) {
-        ranges.free(address, bytes);
+        free_range(address, bytes);
         return false;
       }
       mapped += bytes;
       if (in_file) note_mapped({.offset = address - window, .bytes = bytes, .file = nullptr});
       return true;
+    }
+    bool is_reserved(std::uintptr_t address) const OPENREG_REQUIRES(mutex) {
+      const auto after = reserved.upper_bound(address);
+      return after != reserved.begin() &&
+             address - std::prev(after)->first < std::prev(after)->second;
+    }
+    void free_range(std::uintptr_t address, std::size_t bytes) OPENREG_REQUIRES(mutex) {
+      if (!is_reserved(address)) ranges.free(address, bytes);
     }
     void note_mapped(const Mapping& mapping) OPENREG_REQUIRES(mutex) {
       mappings.emplace(mapping.offset, mapping);
@@ -132,7 +144,9 @@ struct AddressSpace::Segments {
     Mutex mutex;
     std::map<std::size_t, Mapping> mappings OPENREG_GUARDED_BY(mutex);  // with in_file, by offset
     MappingObserver* observer OPENREG_GUARDED_BY(mutex) = nullptr;
-    RangeAllocator ranges OPENREG_GUARDED_BY(mutex);   // of the window
+    RangeAllocator ranges OPENREG_GUARDED_BY(mutex);  // of the window
+    // Addresses of reserve_range(), with their sizes.
+    std::map<std::uintptr_t, std::size_t> reserved OPENREG_GUARDED_BY(mutex);
     std::size_t mapped OPENREG_GUARDED_BY(mutex) = 0;  // bytes
     Mutex sharing;                                     // held while memory moves to the file
     std::atomic<IpcMemory*> ipc{nullptr};              // leaked with the rest
@@ -186,8 +200,10 @@ AddressSpace::AddressSpace() {
   capacity_ = std::max(memory / kGranularity * kGranularity, kGranularity);
 
   const std::size_t wanted = std::bit_ceil(capacity_);
-  std::size_t window = kRoom * wanted;
-  if ((base_ = reserve(2 * devices * window)) == 0) window = wanted;
+  std::size_t window = std::max(kIdleRoom * wanted, kSmallestIdleWindow);
+  if (!computes()) base_ = reserve(2 * devices * window);
+  if (base_ == 0) base_ = reserve(2 * devices * (window = kRoom * wanted));
+  if (base_ == 0) window = wanted;
   while (base_ == 0 && (base_ = reserve(2 * devices * window)) == 0) {
     const int reason = errno;
     if (window <= kSmallestWindow) {
@@ -289,6 +305,31 @@ bool AddressSpace::extend(void* end, std::size_t bytes) {
          owner.commit_taken(segments_->memory, address, aperture(end), rounded);
 }
 
+AddressSpace::Reserved AddressSpace::reserve_range(int device, std::size_t wanted,
+                                                   std::size_t unit) {
+  auto& owner = segments_->devices[static_cast<std::size_t>(device)];
+  const LockGuard lock(owner.mutex);
+  const auto [begin, bytes] = owner.ranges.take_up_to(wanted, unit);
+  if (bytes > 0) owner.reserved.emplace(begin, bytes);
+  return {begin, bytes};
+}
+
+void AddressSpace::unreserve_range(std::uintptr_t begin, std::size_t bytes) noexcept {
+  const int device = device_of(reinterpret_cast<void*>(begin));
+  auto& owner = segments_->devices[static_cast<std::size_t>(device)];
+  const LockGuard lock(owner.mutex);
+  owner.reserved.erase(begin);
+  owner.ranges.free(begin, bytes);
+}
+
+bool AddressSpace::map_reserved(void* address, std::size_t bytes) {
+  auto& owner = segments_->devices[static_cast<std::size_t>(device_of(address))];
+  const LockGuard lock(owner.mutex);
+  return bytes <= capacity_ - owner.mapped &&
+         owner.commit_taken(segments_->memory, reinterpret_cast<std::uintptr_t>(address),
+                            aperture(address), bytes);
+}
+
 void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
   const int device = device_of(memory);
   if (device < 0) std::terminate();
@@ -304,7 +345,7 @@ void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
   }
   if (auto* const ipc = owner.ipc.load()) ipc->forget(aperture(memory), bytes);
   if (owner.in_file) owner.note_unmapped(address - owner.window, bytes);
-  owner.ranges.free(address, bytes);
+  owner.free_range(address, bytes);
   owner.mapped -= bytes;
 }
 

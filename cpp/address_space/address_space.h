@@ -71,9 +71,23 @@ class AddressSpace {
   /// nullptr or if the addresses are taken.
   bool extend(void* end, std::size_t bytes);
 
+  /// Addresses of `device`, which must exist, for map_reserved(): `wanted` bytes, a multiple of
+  /// `unit`, or fewer units if addresses are short, or 0 bytes. `unit` is a multiple of
+  /// kGranularity.
+  struct Reserved {
+    std::uintptr_t begin;
+    std::size_t bytes;
+  };
+  Reserved reserve_range(int device, std::size_t wanted, std::size_t unit);
+  /// Frees addresses of reserve_range(), all at once, in which nothing is mapped.
+  void unreserve_range(std::uintptr_t begin, std::size_t bytes) noexcept;
+  /// Like map(), at addresses of reserve_range(), which are not mapped yet; false if map() would
+  /// return nullptr. Both arguments are multiples of kGranularity.
+  bool map_reserved(void* address, std::size_t bytes);
+
   /// Returns mapped memory to the system: all that map() and extend() mapped, or a part of it; both
   /// arguments are multiples of kGranularity. Ends the process if the memory is not mapped. The
-  /// caller makes sure that no command still uses it.
+  /// caller makes sure that no command still uses it. Reserved addresses stay reserved.
   void unmap(void* memory, std::size_t bytes) noexcept;
 
   /// Moves mapped memory, extended to whole multiples of kGranularity, to the file that shares it

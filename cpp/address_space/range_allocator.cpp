@@ -22,6 +22,14 @@ std::uintptr_t RangeAllocator::take(std::size_t bytes, std::size_t room) {
   return address;
 }
 
+RangeAllocator::Range RangeAllocator::take_up_to(std::size_t wanted, std::size_t unit) {
+  const auto range = longest();
+  if (range == free_.end()) return {};
+  const std::size_t bytes = std::min(wanted, range->second / 4) / unit * unit;
+  if (bytes == 0) return {};
+  return {take(bytes, range->second), bytes};
+}
+
 bool RangeAllocator::take_at(std::uintptr_t address, std::size_t bytes) {
   const auto after = free_.upper_bound(address);
   if (after == free_.begin()) return false;

@@ -18,6 +18,15 @@ class RangeAllocator {
   /// before it can both grow (take_at). Otherwise it has the lowest free addresses that suffice.
   std::uintptr_t take(std::size_t bytes, std::size_t room);
 
+  struct Range {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+  };
+  /// Takes the lowest free range of `wanted` bytes, a multiple of `unit`; of fewer such units if
+  /// that is more than a quarter of the longest free range, so that more ranges can be taken; of 0
+  /// bytes if there are none.
+  Range take_up_to(std::size_t wanted, std::size_t unit);
+
   /// Takes exactly this range. False, and nothing is taken, if not all of it is free.
   bool take_at(std::uintptr_t address, std::size_t bytes);
 

@@ -171,6 +171,30 @@ TEST(AddressSpace, MemoryIsExtendedInPlaceAndGoesBackInAnyPieces) {
   EXPECT_EQ(space.mapped(0), 0);
 }
 
+TEST(AddressSpace, MemoryIsMappedAnywhereInReservedAddressesWhichStayReserved) {
+  auto& space = AddressSpace::get();
+  const auto reserved = space.reserve_range(0, 4 * kGranularity, kGranularity);
+  ASSERT_EQ(reserved.bytes, 4 * kGranularity);
+  void* const begin = reinterpret_cast<void*>(reserved.begin);
+  const std::size_t before = space.mapped(0);
+  ASSERT_TRUE(space.map_reserved(offset(begin, kGranularity), 2 * kGranularity));
+  EXPECT_EQ(space.mapped(0), before + 2 * kGranularity);
+  std::ranges::fill(memory_of(space, offset(begin, kGranularity), 2 * kGranularity), 1);
+
+  space.unmap(offset(begin, 2 * kGranularity), kGranularity);
+  EXPECT_FALSE(space.extend(offset(begin, 2 * kGranularity), kGranularity)) << "it is reserved";
+  EXPECT_FALSE(space.map_reserved(begin, space.capacity())) << "more than the capacity";
+  ASSERT_TRUE(space.map_reserved(offset(begin, 2 * kGranularity), kGranularity));
+  EXPECT_EQ(memory_of(space, offset(begin, 2 * kGranularity), 1)[0], 0);
+
+  space.unmap(offset(begin, kGranularity), 2 * kGranularity);
+  space.unreserve_range(reserved.begin, reserved.bytes);
+  EXPECT_EQ(space.mapped(0), before);
+  void* const second = offset(begin, kGranularity);
+  EXPECT_TRUE(space.extend(second, kGranularity));
+  space.unmap(second, kGranularity);
+}
+
 TEST(AddressSpace, UnmappedMemoryGoesBackToTheSystem) {
   auto& space = AddressSpace::get();
   void* const segment = space.map(0, kGranularity);

@@ -42,6 +42,19 @@ TEST(RangeAllocator, ARangeIsTakenWhereItIsWantedOrNotAtAll) {
   EXPECT_EQ(ranges.take(1, kNoRoom), 0);
 }
 
+TEST(RangeAllocator, UnitsAreTakenUpToAQuarterOfTheLongestRange) {
+  RangeAllocator ranges(100, 120, 1);
+  const auto all = ranges.take_up_to(30, 10);
+  EXPECT_EQ(all.begin, 100);
+  EXPECT_EQ(all.bytes, 30);
+  const auto fewer = ranges.take_up_to(30, 10);  // of 90
+  EXPECT_EQ(fewer.begin, 130);
+  EXPECT_EQ(fewer.bytes, 20);
+  for (const std::size_t left : {70, 60, 50, 40})
+    EXPECT_EQ(ranges.take_up_to(30, 10).bytes, 10U) << left;
+  EXPECT_EQ(ranges.take_up_to(30, 10).bytes, 0U) << "a quarter of 30 is no unit";
+}
+
 TEST(RangeAllocator, AnyPartOfWhatIsTakenCanBeGivenBack) {
   RangeAllocator ranges(100, 50, 1);
   ASSERT_EQ(ranges.take(50, kNoRoom), 100);
