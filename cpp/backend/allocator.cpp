@@ -108,7 +108,7 @@ std::string advice(memory::DeviceHeap::Shortage of, bool has_fraction) {
                                    torch_device(device));
   const MemoryShortage shortage{
       .device = device,
-      .wanted = bytes,
+      .wanted = failed.segment != 0 ? failed.segment : bytes,
       .capacity = capacity,
       .limit = failed.limit,
       .allocated = static_cast<std::size_t>(usage.allocated),

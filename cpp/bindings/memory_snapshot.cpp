@@ -121,7 +121,7 @@ nb::dict to_dict(const memory::SegmentInfo& segment, int device, Stacks& stacks)
   result["stream"] = id_of(segment.stream);
   result["segment_type"] = segment.size_class == memory::SizeClass::kSmall ? "small" : "large";
   result["segment_pool_id"] = nb::cast(segment.pool);
-  result["is_expandable"] = true;  // Note [Segments grow]
+  result["is_expandable"] = segment.is_expandable;
   result["frames"] = stacks.frames(segment.context);
   result["blocks"] = blocks;
   return result;

@@ -51,13 +51,23 @@ struct Block {
   Block* previous = nullptr;  ///< neighbours in a free list's bin
   Block* next = nullptr;
   State state = State::kFree;
+  bool is_oversize = false;      ///< held, and counted as oversize
   std::uint32_t events = 0;      ///< recorded on other streams, not completed yet
-  std::uint64_t freed_at = 0;    ///< number of allocations the heap had made when it became free
+  std::uint64_t freed_at = 0;    ///< the heap's time when it became free, see Heap::clock_
   std::vector<Stream*> users{};  ///< other streams that use it, see Heap::record_stream()
   Context context{};             ///< of the allocation, if history is recorded
 
   std::byte* end() const { return address + bytes; }
   bool is_part() const { return left != nullptr || right != nullptr; }
+};
+
+/// Reserved addresses for the segments of one stream and size class, which memory is mapped in by
+/// pages: what PyTorch calls an expandable segment.
+struct AddressRange {
+  std::byte* begin = nullptr;
+  std::byte* end = nullptr;
+  std::size_t page = 0;      ///< bytes; pages begin at multiples of it after `begin`
+  std::uint64_t number = 0;  ///< see Segment
 };
 
 /// A range of addresses with memory, without gaps, for the work of one stream.
@@ -68,12 +78,16 @@ struct Segment {
   Pool* pool = nullptr;
   FreeList* free_blocks = nullptr;  ///< its free blocks
   SizeClass size_class = SizeClass::kSmall;
-  bool is_oversize = false;  ///< one block, see Policy::max_split_bytes
+  bool is_oversize = false;  ///< see Policy::max_split_bytes; unless it is CUDA's: one block
+  std::uint64_t number = 0;  ///< for CUDA's segments: in the order of their creation, from 1
+  const AddressRange* range = nullptr;  ///< for CUDA's segments: in which it lies, if expandable
   Block* first = nullptr;
   Block* last = nullptr;
   Context context{};  ///< of the allocation that it was mapped for, if history is recorded
 
   std::byte* end() const { return address + bytes; }
+  bool is_cudas() const { return number != 0; }  ///< see Note [CUDA's segments]
+  bool is_expandable() const { return range != nullptr; }
 };
 
 }  // namespace openreg::memory

@@ -10,45 +10,14 @@
 #include "address_space/address_space.h"
 #include "base/settings.h"
 #include "memory/command_check.h"
+#include "memory/runtime_backing.h"
 #include "runtime/capture.h"
-#include "runtime/event.h"
 #include "runtime/happens_before.h"
 #include "runtime/stream.h"
 
 namespace openreg::memory {
 
 namespace {
-
-class RuntimeEvent final : public RecordedEvent {
- public:
-  explicit RuntimeEvent(Stream& stream) { event_.record_internal(stream); }
-  bool completed() const noexcept override { return event_.is_complete(); }
-
- private:
-  Event event_;
-};
-
-class RuntimeBacking final : public Backing {
- public:
-  explicit RuntimeBacking(int device) : device_(device) {}
-  Addresses addresses() const override {
-    const auto& space = AddressSpace::get();
-    return {space.window_begin(device_), space.window_bytes()};
-  }
-  void* map(std::size_t bytes) override { return AddressSpace::get().map(device_, bytes); }
-  bool extend(void* end, std::size_t bytes) override {
-    return AddressSpace::get().extend(end, bytes);
-  }
-  void unmap(void* memory, std::size_t bytes) noexcept override {
-    AddressSpace::get_if_reserved()->unmap(memory, bytes);
-  }
-  std::unique_ptr<RecordedEvent> record_event(Stream& stream) override {
-    return std::make_unique<RuntimeEvent>(stream);
-  }
-
- private:
-  int device_;
-};
 
 std::atomic<FreeMemoryCallback> g_free_memory{nullptr};
 
@@ -107,12 +76,14 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
                                                    const Context& context) {
   // CUDA's allocator calls cudaMalloc here, which is potentially unsafe too.
   if (capture_of(stream) == 0) expect_safe_call("an allocation that the cache does not serve");
+  if (locked([](Heap& heap) { return heap.policy().is_cudas(); }))
+    return allocate_as_cuda(bytes, stream, context);
   Allocation result;
   const auto mapped = [&](Heap& heap) { return heap.allocate(bytes, stream, context); };
   const auto try_mapped = [&]() OPENREG_REQUIRES(mutex_) { return attempt(result, mapped); };
   {
     const LockGuard lock(mutex_);
-    heap_.set_limit(limit());
+    apply_limit();
   }
   release_to_device([](Heap& heap) { return heap.detach_oldest(); }, try_mapped);
   if (result.address != nullptr) return result;
@@ -128,6 +99,56 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
         return heap.allocate_last_resort(bytes, stream, context);
       };
       if (!attempt(result, last)) result = fail(bytes, stream, context);
+    });
+  }
+  return result;
+}
+
+// The same with the steps that are visible in the statistics of CUDA's allocator, and no others.
+// See Note [CUDA's segments].
+DeviceHeap::Allocation DeviceHeap::allocate_as_cuda(std::size_t bytes, Stream& stream,
+                                                    const Context& context) {
+  Allocation result;
+  const auto mapped = [&](Heap& heap) { return heap.allocate_mapped(bytes, stream, context); };
+  const auto try_mapped = [&]() OPENREG_REQUIRES(mutex_) { return attempt(result, mapped); };
+  {
+    const LockGuard lock(mutex_);
+    apply_limit();
+  }
+  release_to_device([](Heap& heap) { return heap.detach_oldest(); },
+                    [&]() OPENREG_REQUIRES(mutex_) {
+                      const auto last = [&](Heap& heap) {
+                        return heap.allocate_last_resort(bytes, stream, context);
+                      };
+                      if (!try_mapped()) attempt(result, last);
+                    });
+  if (result.address != nullptr) return result;
+
+  bool made_room = false;
+  const auto detach_oversize = [&](Heap& heap) {
+    auto pieces = heap.detach_oversize(bytes, stream);
+    std::size_t released = 0;
+    for (const Block* piece : pieces) released += piece->bytes;
+    const auto& policy = heap.policy();
+    made_room =
+        !pieces.empty() && released >= std::max(policy.round(bytes), policy.max_split_bytes);
+    return pieces;
+  };
+  release_to_device(detach_oversize, [&]() OPENREG_REQUIRES(mutex_) {
+    if (made_room) try_mapped();
+  });
+  if (result.address != nullptr) return result;
+
+  if (is_capturing()) {
+    const LockGuard lock(mutex_);
+    return fail(bytes, stream, context);
+  }
+  locked([](Heap& heap) { ++heap.statistics().retries; });
+  for (bool ended = false; !ended;) {
+    wait_for_users();
+    release_to_device(detaching_unused(), [&]() OPENREG_REQUIRES(mutex_) {
+      ended = try_mapped() || !can_make_room(bytes, stream);
+      if (ended && result.address == nullptr) result = fail(bytes, stream, context);
     });
   }
   return result;
@@ -150,6 +171,8 @@ DeviceHeap::Allocation DeviceHeap::simulate_out_of_memory(std::size_t bytes, Str
 std::size_t DeviceHeap::limit() const {
   return static_cast<std::size_t>(fraction_ * static_cast<double>(AddressSpace::get().capacity()));
 }
+
+void DeviceHeap::apply_limit() { heap_.set_limit(limit(), fraction_ < 1); }
 
 bool DeviceHeap::has_room(std::size_t bytes) {
   const LockGuard lock(mutex_);
@@ -187,7 +210,13 @@ DeviceHeap::Allocation DeviceHeap::fail(std::size_t bytes, Stream& stream, const
   } else if (!is_beyond && heap_.bytes_of_segment(bytes) <= std::min(below_limit, free)) {
     of = Shortage::kSystem;
   }
-  return {nullptr, usage(signed_bytes(bytes)), free, heap_.limit(), of};
+  const bool has_segment = heap_.policy().is_cudas() && !is_beyond;
+  return {.address = nullptr,
+          .usage = usage(signed_bytes(bytes)),
+          .free = free,
+          .limit = heap_.limit(),
+          .segment = has_segment ? heap_.bytes_of_segment(bytes) : 0,
+          .of = of};
 }
 
 std::size_t DeviceHeap::free_on_device() const {
@@ -296,6 +325,7 @@ void DeviceHeap::overwrite(std::byte value) {
 void DeviceHeap::set_fraction(double fraction) {
   const LockGuard lock(mutex_);
   fraction_ = fraction;
+  if (AddressSpace::get_if_reserved() != nullptr) apply_limit();
 }
 
 double DeviceHeap::fraction() {

@@ -34,14 +34,18 @@ class DeviceHeap {
     void* address = nullptr;  ///< nullptr: out of memory
     Usage usage;
     // If there is no address; of the same moment as `usage`:
-    std::size_t free = 0;   ///< bytes that could still be mapped
-    std::size_t limit = 0;  ///< bytes that may be reserved
+    std::size_t free = 0;     ///< bytes that could still be mapped
+    std::size_t limit = 0;    ///< bytes that may be reserved
+    std::size_t segment = 0;  ///< with CUDA's segments: the size of the one that has no room
     Shortage of = Shortage::kDevice;
   };
 
   /// `bytes` > 0. If memory runs out, waits for the device, empties the cache, and tries again.
   /// Fails only if `bytes` exceeds the limit, or if at one moment the free memory and all that
   /// could be returned to the device are not enough, whatever other threads allocate and free.
+  /// With CUDA's segments, fails also where CUDA does: while a graph is captured, the cache is
+  /// kept; and cached memory that becomes free during the wait is not used if it cannot be
+  /// returned.
   Allocation allocate(std::size_t bytes, Stream& stream, const Context& context = {});
   /// Simulates an out-of-memory failure of allocate(), for an injected fault: only pools that serve
   /// as a last resort have memory.
@@ -87,6 +91,8 @@ class DeviceHeap {
   void release_to_device(Detach detach, Then then);
   void wait_for_users();
   Allocation allocate_slowly(std::size_t bytes, Stream& stream, const Context& context);
+  Allocation allocate_as_cuda(std::size_t bytes, Stream& stream, const Context& context);
+  void apply_limit() OPENREG_REQUIRES(mutex_);
   template <class Take>
   bool attempt(Allocation& result, Take take) OPENREG_REQUIRES(mutex_);
   bool can_make_room(std::size_t bytes, Stream& stream) OPENREG_REQUIRES(mutex_);

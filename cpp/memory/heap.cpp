@@ -40,9 +40,27 @@ constexpr std::size_t kMaxBytes = std::numeric_limits<std::size_t>::max() / 4;
 
 }  // namespace
 
-Heap::Heap(Backing& backing) : backing_(backing) {}
+Heap::Heap(Backing& backing) : backing_(backing) { set_policy({}); }
 
 Heap::~Heap() = default;
+
+void Heap::set_policy(const Policy& policy) {
+  if (policy.is_cudas() != policy_.is_cudas()) {
+    if (!segments_.empty()) {
+      throw Error(
+          "openreg: the allocator cannot begin or cease to follow CUDA's rules while it has memory "
+          "from the device (got " +
+          std::to_string(statistics_.reserved_bytes.current()) + " bytes, expected 0)");
+    }
+    default_pool_.reset(policy.is_cudas());
+    for (auto& [id, pool] : private_pools_) pool.reset(policy.is_cudas());
+  }
+  policy_ = policy;
+  // The smallest size that an oversize segment would be made for.
+  const std::size_t oversize = policy.max_split_bytes;
+  oversize_from_ =
+      policy.is_cudas() || oversize == 0 ? 0 : (oversize - 1) / kSegmentBytes * kSegmentBytes + 1;
+}
 
 void* Heap::allocate_cached(std::size_t bytes, Stream& stream, const Context& context) {
   if (!pending_.empty()) collect();
@@ -52,20 +70,32 @@ void* Heap::allocate_cached(std::size_t bytes, Stream& stream, const Context& co
 
 void* Heap::allocate(std::size_t bytes, Stream& stream, const Context& context) {
   if (void* address = allocate_cached(bytes, stream, context)) return address;
+  return allocate_mapped(bytes, stream, context);
+}
+
+void* Heap::allocate_mapped(std::size_t bytes, Stream& stream, const Context& context) {
   if (bytes > kMaxBytes) return nullptr;
   const std::size_t rounded = policy_.round(bytes);
   auto& pool = route(stream);
+  if (policy_.is_cudas()) return map_as_cuda(pool, rounded, bytes, stream, context);
   InactiveChange change;
   Block* block = extend_segment(pool, rounded, stream, change, context);
   if (block == nullptr) block = map_segment(pool, rounded, stream, context);
-  return block == nullptr ? nullptr : hold(*block, rounded, bytes, change, context);
+  if (block == nullptr) return nullptr;
+  block->is_oversize = block->segment->is_oversize;
+  ++clock_;
+  const bool splits = block->bytes > rounded && !block->is_oversize && !pool.no_split;
+  return hold(*block, rounded, bytes, splits, change, context);
 }
 
 void* Heap::allocate_last_resort(std::size_t bytes, Stream& stream, const Context& context) {
-  if (bytes > kMaxBytes) return nullptr;
+  if (bytes > kMaxBytes || (policy_.is_cudas() && !route(stream).is_default())) return nullptr;
   for (auto& [id, pool] : private_pools_) {
     if (!pool.use_on_oom) continue;
-    if (void* address = take_from(pool, bytes, stream, context)) return address;
+    void* const address =
+        policy_.is_cudas() ? take_as_cuda(pool, policy_.round(bytes), bytes, stream, false, context)
+                           : take_from(pool, bytes, stream, context);
+    if (address != nullptr) return address;
   }
   return nullptr;
 }
@@ -73,20 +103,33 @@ void* Heap::allocate_last_resort(std::size_t bytes, Stream& stream, const Contex
 inline void* Heap::take_from(Pool& pool, std::size_t bytes, Stream& stream,
                              const Context& context) {
   const std::size_t rounded = policy_.round(bytes);
+  if (rounded >= oversize_from_) return take_oversize(pool, rounded, bytes, stream, context);
+  Block* const block = pool.share(stream, class_of(rounded)).free.best_fit(rounded);
+  if (block == nullptr) return nullptr;
+  ++clock_;
+  return take(*block, rounded, bytes, block->bytes > rounded && !pool.no_split, context);
+}
+
+// take_from() for a size that oversize blocks may serve, and for CUDA's segments, whose rules
+// depend on more than the size.
+void* Heap::take_oversize(Pool& pool, std::size_t rounded, std::size_t bytes, Stream& stream,
+                          const Context& context) {
+  if (policy_.is_cudas()) {
+    const bool expandable = policy_.segments == Segments::kCudaExpandable;
+    return take_as_cuda(pool, rounded, bytes, stream, expandable, context);
+  }
   const auto& share = pool.share(stream, class_of(rounded));
   Block* block = share.free.best_fit(rounded);
-  if (policy_.is_oversize(round_up(rounded, kSegmentBytes))) {
-    Block* const whole = share.oversize.best_fit(rounded);
-    if (whole != nullptr && whole->bytes - rounded < policy_.max_non_split_rounding &&
-        (block == nullptr || whole->bytes <= block->bytes)) {
-      block = whole;
-    }
+  Block* const whole = share.oversize.best_fit(rounded);
+  if (whole != nullptr && whole->bytes - rounded < policy_.max_non_split_rounding &&
+      (block == nullptr || whole->bytes <= block->bytes)) {
+    block = whole;
+    block->is_oversize = true;
   }
   if (block == nullptr) return nullptr;
-  InactiveChange change;
-  change.add(*block, -1);
-  remove_free(*block);
-  return hold(*block, rounded, bytes, change, context);
+  ++clock_;
+  const bool splits = block->bytes > rounded && !block->is_oversize && !pool.no_split;
+  return take(*block, rounded, bytes, splits, context);
 }
 
 std::size_t Heap::free(void* address, const Context& context) {
@@ -122,7 +165,10 @@ inline void Heap::release_block(Block& block, const Context& context) {
   statistics_.allocation.remove(size_class, 1);
   statistics_.allocated_bytes.remove(size_class, signed_bytes(block.bytes));
   statistics_.requested_bytes.remove(size_class, signed_bytes(block.requested));
-  if (block.segment->is_oversize) statistics_.oversize_allocations.remove(size_class, 1);
+  if (block.is_oversize) {
+    statistics_.oversize_allocations.remove(size_class, 1);
+    block.is_oversize = false;
+  }
   if (history_.enabled()) record(Action::kFreeRequested, block, context);
 }
 
@@ -170,26 +216,6 @@ inline void Heap::make_available(Block& block, const Context& context) {
   merge_and_insert(block);
 }
 
-// Makes a block that is in no list free, merged with its free neighbours.
-inline void Heap::merge_and_insert(Block& freed) {
-  InactiveChange change;
-  Block* block = &freed;
-  if (auto* left = block->left; left != nullptr && left->state == Block::State::kFree) {
-    change.add(*left, -1);
-    remove_free(*left);
-    block = left;
-    absorb_right(*block);
-  }
-  if (auto* right = block->right; right != nullptr && right->state == Block::State::kFree) {
-    change.add(*right, -1);
-    remove_free(*right);
-    absorb_right(*block);
-  }
-  insert_free(*block);
-  change.add(*block, +1);
-  apply(block->segment->size_class, change);
-}
-
 void Heap::restore(const Pieces& pieces) {
   for (auto* piece : pieces) merge_and_insert(*piece);
 }
@@ -220,10 +246,14 @@ void Heap::out_of_memory(std::size_t bytes, std::size_t free, const Stream& stre
                   route(stream).id(), context);
 }
 
-// A free without a context is recorded with the context of the allocation.
+// A free without a context is recorded with the context of the allocation. CUDA records what was
+// requested, so that the history tells what its rules would do.
 void Heap::record(Action action, const Block& block, const Context& context) {
-  history_.record(action, block.address, block.bytes, block.segment->stream,
-                  block.segment->pool->id(), context ? context : block.context);
+  const bool of_block = action != Action::kSegmentFree && action != Action::kSegmentUnmap &&
+                        block.segment->is_cudas();
+  history_.record(action, block.address, of_block ? block.requested : block.bytes,
+                  block.segment->stream, block.segment->pool->id(),
+                  context ? context : block.context);
 }
 
 }  // namespace openreg::memory

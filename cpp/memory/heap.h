@@ -15,29 +15,10 @@
 #include "memory/history.h"
 #include "memory/policy.h"
 #include "memory/pool.h"
+#include "memory/segment_info.h"
 #include "memory/statistics.h"
 
 namespace openreg::memory {
-
-/// A block at the time of the snapshot.
-struct BlockInfo {
-  std::uintptr_t address;
-  std::size_t bytes;
-  std::size_t requested;  ///< 0 unless it is held or pending
-  Block::State state;
-  Context context;  ///< of the allocation, if history was recorded
-};
-
-/// A segment at the time of the snapshot.
-struct SegmentInfo {
-  std::uintptr_t address;
-  std::size_t bytes;
-  const Stream* stream;
-  SizeClass size_class;
-  PoolId pool;
-  Context context;  ///< of the allocation that it was mapped for, if history was recorded
-  std::vector<BlockInfo> blocks;  ///< in the order of their addresses
-};
 
 /// One device's memory: which blocks are in use, and the cache of free ones. See Note [Stream
 /// order] in heap.cpp. Bookkeeping only: it never touches the memory, never waits, and never looks
@@ -57,7 +38,10 @@ class Heap {
   /// Like allocate_cached(), with new memory from the device if necessary; nullptr if the device
   /// has no room.
   void* allocate(std::size_t bytes, Stream& stream, const Context& context = {});
-  /// Like allocate(), from pools that the program offers for use when nothing else is left.
+  /// Like allocate(), but only with new memory from the device.
+  void* allocate_mapped(std::size_t bytes, Stream& stream, const Context& context = {});
+  /// Like allocate(), from the cache of pools that the program offers for use when memory runs out;
+  /// with CUDA's segments, only for an allocation that is not routed to a private pool.
   void* allocate_last_resort(std::size_t bytes, Stream& stream, const Context& context = {});
   /// Frees a block. Queued work may still use it. Returns its rounded size. Throws Error if no held
   /// block begins at `address`, and what Backing::record_event() throws; then the block is still
@@ -77,18 +61,21 @@ class Heap {
 
   // --- Returning memory to the device ---
 
-  /// Free memory on its way back to the device, in pieces of whole kSegmentBytes. Queued work may
-  /// still use it: the owner waits for that work before it releases them.
+  /// Free memory on its way back to the device, in pieces of whole kSegmentBytes; of CUDA's
+  /// segments, whole segments, or whole pages if they are expandable. Queued work may still use it:
+  /// the owner waits for that work before it releases them.
   using Pieces = std::vector<Block*>;
   /// Removes from the cache all unused memory of the default pool and of the private pools that the
   /// program no longer uses; with an id, only that of this private pool, if it is no longer used.
   Pieces detach_unused(PoolId pool = {});
   /// Removes enough of the stream's oversize blocks (see Policy::max_split_bytes) to make room for
   /// one of `bytes`; none if all of them together are too small, or if a block of `bytes` is not
-  /// oversize.
+  /// oversize. With CUDA's segments: all of them if they are too small, and at least
+  /// max_split_bytes also for smaller blocks.
   Pieces detach_oversize(std::size_t bytes, Stream& stream);
   /// Removes the memory of the default pool that has been unused the longest, enough to bring
-  /// reserved memory down to the policy's threshold.
+  /// reserved memory down to the policy's threshold. With CUDA's segments: only if the program has
+  /// set the limit, and all large segments whose age is at least the average.
   Pieces detach_oldest();
   /// Bytes that detach_unused() would remove now; with `of_awaited`, also those that other
   /// streams have yet to finish with.
@@ -131,10 +118,16 @@ class Heap {
 
   // --- Settings and statistics ---
 
-  /// Bytes that may be reserved.
-  void set_limit(std::size_t bytes) { limit_ = bytes; }
+  /// Bytes that may be reserved, and whether that is less than the device has because the program
+  /// wants it so.
+  void set_limit(std::size_t bytes, bool by_program = false) {
+    limit_ = bytes;
+    limit_is_programs_ = by_program;
+  }
   std::size_t limit() const noexcept { return limit_; }
-  void set_policy(const Policy& policy) { policy_ = policy; }
+  /// Throws Error, and changes nothing, if the heap has memory and `policy` has CUDA's segments
+  /// where the present one has others, or the reverse.
+  void set_policy(const Policy& policy);
   const Policy& policy() const noexcept { return policy_; }
 
   Statistics& statistics() noexcept { return statistics_; }
@@ -174,13 +167,17 @@ class Heap {
   Pool& newest_route(const Stream& stream);
   Pool& existing(PoolId pool);
   void* take_from(Pool& pool, std::size_t bytes, Stream& stream, const Context& context);
-  void* hold(Block& block, std::size_t rounded, std::size_t bytes, InactiveChange change,
+  void* take_oversize(Pool& pool, std::size_t rounded, std::size_t bytes, Stream& stream,
+                      const Context& context);
+  void* take(Block& block, std::size_t rounded, std::size_t bytes, bool splits,
              const Context& context);
+  void* hold(Block& block, std::size_t rounded, std::size_t bytes, bool splits,
+             InactiveChange change, const Context& context);
   std::size_t free_later(Block& block, const Context& context);
   void release_block(Block& block, const Context& context);
   void make_available(Block& block, const Context& context);
-  void merge_and_insert(Block& block);
-  void apply(SizeClass size_class, InactiveChange change);
+  Block& merge_and_insert(Block& block);
+  void apply(const Segment& segment, InactiveChange change);
   void insert_free(Block& block);
   void remove_free(Block& block);
   Block& split(Block& block, std::size_t bytes);
@@ -200,18 +197,48 @@ class Heap {
   Block* extend_segment(Pool& pool, std::size_t rounded, Stream& stream, InactiveChange& change,
                         const Context& context);
   Block* map_segment(Pool& pool, std::size_t rounded, Stream& stream, const Context& context);
+  Segment& add_segment(Pool& pool, SizeClass size_class, Stream& stream, void* memory,
+                       std::size_t bytes, const Context& context);
   void count_mapped(const Segment& segment, std::size_t bytes);
   void count_unmapped(const Segment& segment, std::size_t bytes);
-  Block* detach_inner_part(Block& block);
+  Block* detach_part(Block& block);
   template <class Choose>
   Pieces detach(Choose choose);
   void cut_out(Block& piece);
   void forget_if_given_up(Pool& pool);
   void record(Action action, const Block& block, const Context& context);
 
+  // CUDA's segments, see the Note in cuda_segments.cpp.
+  struct Gap {
+    const AddressRange* range = nullptr;  // null: there is no such gap
+    std::byte* begin = nullptr;
+  };
+  void* take_as_cuda(Pool& pool, std::size_t rounded, std::size_t bytes, Stream& stream,
+                     bool expandable, const Context& context);
+  Block* cudas_best_fit(const FreeList& blocks, std::size_t rounded, bool expandable) const;
+  bool cuda_splits(const Block& block, std::size_t rounded, bool expandable) const;
+  void* map_as_cuda(Pool& pool, std::size_t rounded, std::size_t bytes, Stream& stream,
+                    const Context& context);
+  Block* map_pages(Pool& pool, std::size_t rounded, Stream& stream, const Context& context);
+  Block& add_pages(Pool& pool, SizeClass size_class, Stream& stream, const AddressRange& range,
+                   std::byte* address, std::size_t bytes, const Context& context);
+  const AddressRange* reserve_range(Pool::Share& share, std::size_t page, std::size_t rounded);
+  void forget_if_empty(Pool::Share& share, const AddressRange* range);
+  Gap lowest_gap(const Pool::Share& share, std::size_t rounded) const;
+  bool has_addresses(const AddressRange& range, std::byte* gap, std::size_t rounded) const;
+  std::byte* next_mapped(const AddressRange& range, std::byte* from) const;
+  Block* free_block_before(const AddressRange& range, std::byte* address) const;
+  std::size_t size_with_gap(const Block& block) const;
+  void join(Segment& left, Segment& right);
+  std::size_t cudas_bytes_to_map(Pool& pool, std::size_t rounded, Stream& stream) const;
+  void choose_oversize_as_cuda(std::size_t rounded, Stream& stream, std::vector<Block*>& chosen);
+  void choose_oldest_as_cuda(std::vector<Block*>& chosen) const;
+
   Backing& backing_;
   Policy policy_;
+  std::size_t oversize_from_ = 0;  // rounded sizes for which take_from() needs take_oversize()
   std::size_t limit_ = std::numeric_limits<std::size_t>::max();
+  bool limit_is_programs_ = false;
   BlockMap held_;                           // by the address that the program was given
   std::map<std::byte*, Segment> segments_;  // by address
   std::deque<Block> blocks_;                // all blocks, including spare ones
@@ -221,7 +248,10 @@ class Heap {
   std::vector<Route> routes_;
   int last_route_ = 0;
   std::map<Stream*, std::deque<Pending>> pending_;  // by the awaited stream, in its order
-  std::uint64_t allocations_ = 0;                   // so far
+  // Allocations so far; with CUDA's segments, searches of the default pool for large free blocks
+  // while old ones may be collected.
+  std::uint64_t clock_ = 0;
+  std::uint64_t cuda_segments_ = 0;  // so far
   Statistics statistics_;
   std::map<PoolId, ClassStat> private_bytes_;  // including destroyed pools
   History history_;

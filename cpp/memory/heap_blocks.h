@@ -14,14 +14,17 @@ inline void Heap::InactiveChange::add(const Block& block, int sign) {
 }
 
 /// Counts one change, however many blocks were joined and split, as CUDA does.
-inline void Heap::apply(SizeClass size_class, InactiveChange change) {
+/// CUDA does not count blocks of expandable segments.
+inline void Heap::apply(const Segment& segment, InactiveChange change) {
+  if (segment.is_expandable()) return;
+  const auto size_class = segment.size_class;
   if (change.blocks != 0) statistics_.inactive_split.change(size_class, change.blocks);
   if (change.bytes != 0) statistics_.inactive_split_bytes.change(size_class, change.bytes);
 }
 
 inline void Heap::insert_free(Block& block) {
   block.state = Block::State::kFree;
-  block.freed_at = allocations_;
+  block.freed_at = clock_;
   block.segment->free_blocks->insert(block);
 }
 
@@ -65,6 +68,27 @@ inline void Heap::absorb_right(Block& block) {
   delete_block(right);
 }
 
+/// Makes a block that is in no list free, merged with its free neighbours. Returns the whole.
+inline Block& Heap::merge_and_insert(Block& freed) {
+  InactiveChange change;
+  Block* block = &freed;
+  if (auto* left = block->left; left != nullptr && left->state == Block::State::kFree) {
+    change.add(*left, -1);
+    remove_free(*left);
+    block = left;
+    absorb_right(*block);
+  }
+  if (auto* right = block->right; right != nullptr && right->state == Block::State::kFree) {
+    change.add(*right, -1);
+    remove_free(*right);
+    absorb_right(*block);
+  }
+  insert_free(*block);
+  change.add(*block, +1);
+  apply(*block->segment, change);
+  return *block;
+}
+
 /// The part of a free block that begins at `address`, in no list; the rest stays free.
 inline Block& Heap::take_part(Block& block, std::byte* address, std::size_t bytes,
                               InactiveChange& change) {
@@ -84,33 +108,42 @@ inline Block& Heap::take_part(Block& block, std::byte* address, std::size_t byte
   return *part;
 }
 
-/// Gives the program `rounded` bytes of a free block that is in no list; the rest stays free.
-inline void* Heap::hold(Block& block, std::size_t rounded, std::size_t bytes, InactiveChange change,
-                        const Context& context) {
+/// Gives the program a free block that is in no list: if `splits`, `rounded` bytes of it, and the
+/// rest stays free.
+inline void* Heap::hold(Block& block, std::size_t rounded, std::size_t bytes, bool splits,
+                        InactiveChange change, const Context& context) {
   const auto& segment = *block.segment;
   const auto size_class = segment.size_class;
-  if (block.bytes > rounded && !segment.is_oversize && !segment.pool->no_split) {
+  if (splits) {
     auto& rest = split(block, rounded);
     insert_free(rest);
     change.add(rest, +1);
   }
-  apply(size_class, change);
+  apply(segment, change);
 
   block.state = Block::State::kHeld;
   block.requested = bytes;
   held_.set(block.address, &block);
-  ++allocations_;
   statistics_.allocation.add(size_class, 1);
   statistics_.allocated_bytes.add(size_class, signed_bytes(block.bytes));
   statistics_.requested_bytes.add(size_class, signed_bytes(bytes));
   statistics_.active.add(size_class, 1);
   statistics_.active_bytes.add(size_class, signed_bytes(block.bytes));
-  if (segment.is_oversize) statistics_.oversize_allocations.add(size_class, 1);
+  if (block.is_oversize) statistics_.oversize_allocations.add(size_class, 1);
   if (history_.enabled()) {
     if (history_.options().blocks) block.context = context;
     record(Action::kAlloc, block, context);
   }
   return block.address;
+}
+
+/// Like hold(), with a block of a free list.
+inline void* Heap::take(Block& block, std::size_t rounded, std::size_t bytes, bool splits,
+                        const Context& context) {
+  InactiveChange change;
+  change.add(block, -1);
+  remove_free(block);
+  return hold(block, rounded, bytes, splits, change, context);
 }
 
 }  // namespace openreg::memory

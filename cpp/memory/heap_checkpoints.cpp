@@ -67,7 +67,9 @@ void Heap::restore_checkpoint(const Checkpoint& checkpoint) {
   for (const auto* block : freed) {
     InactiveChange change;
     auto& part = take_part(*free_block_around(pool, *block), block->address, block->bytes, change);
-    hold(part, part.bytes, block->requested, change, block->context);
+    part.is_oversize =
+        part.segment->is_cudas() ? policy_.is_oversize(part.bytes) : part.segment->is_oversize;
+    hold(part, part.bytes, block->requested, false, change, block->context);
     part.users = block->users;
   }
 }

@@ -18,18 +18,26 @@ namespace openreg::memory {
 
 namespace {
 
-std::size_t rounding_down(const std::byte* address) {
-  return reinterpret_cast<std::uintptr_t>(address) % kSegmentBytes;
+// What can be returned to the device of a free block.
+struct Returnable {
+  std::size_t before = 0;  // bytes that stay, at its beginning
+  std::size_t bytes = 0;
+};
+
+// The whole multiples of `page` in a block, counted from `origin`.
+Returnable whole_pages(const Block& block, std::uintptr_t origin, std::size_t page) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(block.address) - origin;
+  const std::size_t before = round_up(begin, page) - begin;
+  const std::size_t after = (begin + block.bytes) % page;
+  return {before, block.bytes < before + after ? 0 : block.bytes - before - after};
 }
 
-std::size_t rounding_up(const std::byte* address) {
-  return (kSegmentBytes - rounding_down(address)) % kSegmentBytes;
-}
-
-// Bytes of the whole multiples of kSegmentBytes in a block: what can be returned to the device.
-std::size_t inner_bytes(const Block& block) {
-  const std::size_t edges = rounding_up(block.address) + rounding_down(block.end());
-  return block.bytes < edges ? 0 : block.bytes - edges;
+Returnable returnable(const Block& block) {
+  const auto& segment = *block.segment;
+  if (!segment.is_cudas()) return whole_pages(block, 0, kSegmentBytes);
+  if (const auto* range = segment.range)
+    return whole_pages(block, reinterpret_cast<std::uintptr_t>(range->begin), range->page);
+  return {0, block.is_part() ? 0 : block.bytes};
 }
 
 // By how much a segment must grow so that its last block can have `rounded` bytes, if no block in
@@ -53,11 +61,12 @@ Segment* Heap::extensible_segment(Pool& pool, std::size_t rounded, Stream& strea
 }
 
 std::size_t Heap::bytes_of_segment(std::size_t bytes) const {
-  return round_up(policy_.round(bytes), kSegmentBytes);
+  return policy_.segment_bytes(policy_.round(bytes));
 }
 
 std::size_t Heap::bytes_to_map(std::size_t bytes, Stream& stream) {
   const std::size_t rounded = policy_.round(bytes);
+  if (policy_.is_cudas()) return cudas_bytes_to_map(route(stream), rounded, stream);
   const auto* segment = extensible_segment(route(stream), rounded, stream);
   if (segment == nullptr) return round_up(rounded, kSegmentBytes);
   return bytes_missing(*segment, rounded);
@@ -95,38 +104,50 @@ Block* Heap::extend_segment(Pool& pool, std::size_t rounded, Stream& stream, Ina
 
 // The only block, in no list, of a new segment; nullptr if the device has no room.
 Block* Heap::map_segment(Pool& pool, std::size_t rounded, Stream& stream, const Context& context) {
-  const std::size_t bytes = round_up(rounded, kSegmentBytes);
+  const std::size_t bytes = policy_.segment_bytes(rounded);
   if (!within_limit(bytes)) return nullptr;
   void* const memory = backing_.map(bytes);
   if (memory == nullptr) return nullptr;
+  auto& segment = add_segment(pool, class_of(rounded), stream, memory, bytes, context);
+  auto& share = pool.share(stream, segment.size_class);
+  segment.is_oversize = policy_.is_oversize(bytes);
+  if (policy_.is_cudas()) {
+    segment.number = ++cuda_segments_;
+  } else if (segment.is_oversize) {
+    segment.free_blocks = &share.oversize;
+  } else if (!pool.no_split) {
+    share.growing = &segment;
+  }
+  statistics_.segment.add(segment.size_class, 1);
+  if (segment.is_oversize) statistics_.oversize_segments.add(segment.size_class, 1);
+  count_mapped(segment, bytes);
+  history_.record(Action::kSegmentAlloc, memory, bytes, &stream, pool.id(), context);
+  return segment.first;
+}
+
+// A segment of one block, which is in no list.
+Segment& Heap::add_segment(Pool& pool, SizeClass size_class, Stream& stream, void* memory,
+                           std::size_t bytes, const Context& context) {
   if (!held_.covers_something()) {
     const auto [begin, size] = backing_.addresses();
     held_.cover(begin, size);
   }
   auto& block = new_block();
-  const bool is_oversize = policy_.is_oversize(bytes);
-  auto& share = pool.share(stream, class_of(rounded));
   auto& segment = segments_[static_cast<std::byte*>(memory)];
   segment = {.address = static_cast<std::byte*>(memory),
              .bytes = bytes,
              .stream = &stream,
              .pool = &pool,
-             .free_blocks = is_oversize ? &share.oversize : &share.free,
-             .size_class = class_of(rounded),
-             .is_oversize = is_oversize,
+             .free_blocks = &pool.share(stream, size_class).free,
+             .size_class = size_class,
              .first = &block,
              .last = &block,
              .context = history_.options().blocks ? context : nullptr};
   block.address = segment.address;
   block.bytes = bytes;
   block.segment = &segment;
-  if (!is_oversize && !pool.no_split) share.growing = &segment;
   ++pool.segments;
-  statistics_.segment.add(segment.size_class, 1);
-  if (segment.is_oversize) statistics_.oversize_segments.add(segment.size_class, 1);
-  count_mapped(segment, bytes);
-  history_.record(Action::kSegmentAlloc, memory, bytes, &stream, pool.id(), context);
-  return &block;
+  return segment;
 }
 
 void Heap::count_mapped(const Segment& segment, std::size_t bytes) {
@@ -152,20 +173,19 @@ Heap::Pieces Heap::detach(Choose choose) {
   choose(blocks);
   Pieces pieces;
   for (Block* block : blocks) {
-    if (Block* piece = detach_inner_part(*block)) pieces.push_back(piece);
+    if (Block* piece = detach_part(*block)) pieces.push_back(piece);
   }
   return pieces;
 }
 
-// The whole multiples of kSegmentBytes in a free block, as a separate block; nullptr if there are
-// none.
-Block* Heap::detach_inner_part(Block& block) {
-  const std::size_t bytes = inner_bytes(block);
+// What can be returned of a free block, as a separate block; nullptr if nothing can.
+Block* Heap::detach_part(Block& block) {
+  const auto [before, bytes] = returnable(block);
   if (bytes == 0) return nullptr;
   InactiveChange change;
-  auto& piece = take_part(block, block.address + rounding_up(block.address), bytes, change);
+  auto& piece = take_part(block, block.address + before, bytes, change);
   piece.state = Block::State::kDetached;
-  apply(piece.segment->size_class, change);
+  apply(*piece.segment, change);
   return &piece;
 }
 
@@ -188,12 +208,15 @@ Heap::Pieces Heap::detach_unused(PoolId id) {
 std::size_t Heap::unused_bytes(bool of_awaited) const {
   const auto awaited = statistics_.active_bytes.current() - statistics_.allocated_bytes.current();
   auto bytes = of_awaited ? static_cast<std::size_t>(awaited) : 0;
-  for_each_unused({}, [&](const Block& block) { bytes += inner_bytes(block); });
+  for_each_unused({}, [&](const Block& block) { bytes += returnable(block).bytes; });
   return bytes;
 }
 
 Heap::Pieces Heap::detach_oversize(std::size_t bytes, Stream& stream) {
   const std::size_t rounded = policy_.round(bytes);
+  if (policy_.is_cudas()) {
+    return detach([&](auto& chosen) { choose_oversize_as_cuda(rounded, stream, chosen); });
+  }
   if (!policy_.is_oversize(round_up(rounded, kSegmentBytes))) return {};
   return detach([&](std::vector<Block*>& chosen) {
     std::vector<Block*> largest_first;
@@ -218,6 +241,7 @@ Heap::Pieces Heap::detach_oversize(std::size_t bytes, Stream& stream) {
 
 Heap::Pieces Heap::detach_oldest() {
   if (policy_.garbage_collection_threshold <= 0) return {};
+  if (policy_.is_cudas()) return detach([&](auto& chosen) { choose_oldest_as_cuda(chosen); });
   // In floating point: without a limit the threshold exceeds the range of integers.
   const double threshold = policy_.garbage_collection_threshold * static_cast<double>(limit_);
   double excess = static_cast<double>(statistics_.reserved_bytes.current()) - threshold;
@@ -225,12 +249,12 @@ Heap::Pieces Heap::detach_oldest() {
   return detach([&](std::vector<Block*>& chosen) {
     std::vector<Block*> oldest_first;
     default_pool_.for_each_free([&](Block& block) {
-      if (inner_bytes(block) > 0) oldest_first.push_back(&block);
+      if (returnable(block).bytes > 0) oldest_first.push_back(&block);
     });
     std::ranges::sort(oldest_first, {}, &Block::freed_at);
     for (auto it = oldest_first.begin(); it != oldest_first.end() && excess > 0; ++it) {
       chosen.push_back(*it);
-      excess -= static_cast<double>(inner_bytes(**it));
+      excess -= static_cast<double>(returnable(**it).bytes);
     }
   });
 }
@@ -241,11 +265,14 @@ void Heap::release(const Pieces& pieces) {
     auto& pool = *segment.pool;
     std::byte* const address = piece->address;
     const std::size_t bytes = piece->bytes;
-    const auto action = piece->is_part() ? Action::kSegmentUnmap : Action::kSegmentFree;
-    record(action, *piece, {});
+    const bool is_part = piece->is_part() || segment.is_expandable();
+    record(is_part ? Action::kSegmentUnmap : Action::kSegmentFree, *piece, {});
     count_unmapped(segment, bytes);
+    auto& share = pool.share(*segment.stream, segment.size_class);
+    const auto* const range = segment.range;
     cut_out(*piece);
     backing_.unmap(address, bytes);
+    if (range != nullptr) forget_if_empty(share, range);
     forget_if_given_up(pool);
   }
 }
@@ -267,7 +294,7 @@ void Heap::cut_out(Block& piece) {
   for (Block* neighbour : {left, right}) {
     if (neighbour != nullptr && neighbour->state == Block::State::kFree) change.add(*neighbour, +1);
   }
-  apply(segment.size_class, change);
+  apply(segment, change);
 
   Segment rest = segment;
   if (right != nullptr) {
@@ -282,14 +309,14 @@ void Heap::cut_out(Block& piece) {
   } else {
     if (was_growing) growing = nullptr;
     if (segment.is_oversize) statistics_.oversize_segments.remove(segment.size_class, 1);
-    statistics_.segment.remove(segment.size_class, 1);
+    if (!segment.is_expandable()) statistics_.segment.remove(segment.size_class, 1);
     --rest.pool->segments;
     segments_.erase(segment.address);
   }
   if (right != nullptr) {
     auto& after = segments_[rest.address] = rest;
     for (Block* block = right; block != nullptr; block = block->right) block->segment = &after;
-    statistics_.segment.add(after.size_class, 1);
+    if (!after.is_expandable()) statistics_.segment.add(after.size_class, 1);
     ++after.pool->segments;
     if (was_growing) growing = &after;
   }
@@ -300,14 +327,15 @@ std::vector<SegmentInfo> Heap::segments(const PoolId* pool) const {
   std::vector<SegmentInfo> result;
   for (const auto& [address, segment] : segments_) {
     if (pool != nullptr && segment.pool->id() != *pool) continue;
-    auto& info =
-        result.emplace_back(SegmentInfo{.address = reinterpret_cast<std::uintptr_t>(address),
-                                        .bytes = segment.bytes,
-                                        .stream = segment.stream,
-                                        .size_class = segment.size_class,
-                                        .pool = segment.pool->id(),
-                                        .context = segment.context,
-                                        .blocks = {}});
+    auto& info = result.emplace_back(
+        SegmentInfo{.address = reinterpret_cast<std::uintptr_t>(address),
+                    .bytes = segment.bytes,
+                    .stream = segment.stream,
+                    .size_class = segment.size_class,
+                    .pool = segment.pool->id(),
+                    .is_expandable = !segment.is_cudas() || segment.is_expandable(),
+                    .context = segment.context,
+                    .blocks = {}});
     for (const Block* block = segment.first; block != nullptr; block = block->right) {
       info.blocks.push_back({reinterpret_cast<std::uintptr_t>(block->address), block->bytes,
                              block->requested, block->state, block->context});

@@ -4,15 +4,28 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 
+#include "base/round_up.h"
 #include "memory/block.h"
 
 namespace openreg::memory {
 
+/// How a heap obtains memory from its device, and returns it.
+enum class Segments : std::uint8_t {
+  kGrowing,  ///< as little as possible: Note [Segments grow] in heap_segments.cpp
+  kCuda,     ///< as CUDA's allocator does, to the byte: Note [CUDA's segments] in cuda_segments.cpp
+  kCudaExpandable,  ///< the same with PyTorch's setting expandable_segments
+};
+
 /// How a heap rounds, splits and keeps memory. PyTorch documents each setting at
 /// PYTORCH_ALLOC_CONF.
 struct Policy {
+  Segments segments = Segments::kGrowing;
+  /// With CUDA's segments: the size of those for blocks below 10 MiB, and of pages for large
+  /// blocks.
+  std::size_t large_segment_bytes = std::size_t{20} << 20;
   /// Blocks of this size and more are not split, and not used for smaller requests.
   std::size_t max_split_bytes = std::numeric_limits<std::size_t>::max();
   /// By how much a block that is not split may exceed the request that it is used for.
@@ -26,6 +39,15 @@ struct Policy {
   std::array<std::size_t, 16> power2_divisions{};
 
   bool is_oversize(std::size_t bytes) const { return bytes >= max_split_bytes; }
+  bool is_cudas() const { return segments != Segments::kGrowing; }
+
+  /// The size of a new segment for a block of `rounded` bytes. CUDA's allocator compares it with
+  /// its limit for expandable segments, too.
+  std::size_t segment_bytes(std::size_t rounded) const {
+    constexpr std::size_t kOwnSegment = std::size_t{10} << 20;
+    if (is_cudas() && rounded > kSmallBytes && rounded < kOwnSegment) return large_segment_bytes;
+    return round_up(rounded, kSegmentBytes);
+  }
 
   /// The size of a block for `bytes` (> 0, and not so large that rounding overflows).
   std::size_t round(std::size_t bytes) const {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <list>
 #include <unordered_map>
 
 #include "memory/block.h"
@@ -23,6 +24,13 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
+  /// Sets whether free lists keep CUDA's order, and forgets all shares: none may have memory.
+  void reset(bool keeps_order) {
+    shares_.clear();
+    last_stream_ = nullptr;
+    keeps_order_ = keeps_order;
+  }
+
   PoolId id() const noexcept { return id_; }
   bool is_default() const noexcept { return id_ == PoolId{}; }
 
@@ -35,13 +43,11 @@ class Pool {
   struct Share {
     FreeList free;      ///< blocks that its work may use
     FreeList oversize;  ///< the same, but used only as a whole, see Policy::max_split_bytes
-    Segment* growing = nullptr;  ///< the newest segment, extended while there is room after it
+    Segment* growing = nullptr;      ///< the newest segment, extended while there is room after it
+    std::list<AddressRange> ranges;  ///< for CUDA's expandable segments
   };
   Share& share(Stream& stream, SizeClass size_class) {
-    if (&stream != last_stream_) {
-      last_shares_ = &shares_[&stream];
-      last_stream_ = &stream;
-    }
+    if (&stream != last_stream_) find_shares(stream);
     return (*last_shares_)[static_cast<std::size_t>(size_class)];
   }
   /// Calls f(Block&) for each free block.
@@ -58,7 +64,17 @@ class Pool {
  private:
   using Shares = std::array<Share, kSizeClasses>;
 
+  void find_shares(Stream& stream) {
+    const auto [found, is_new] = shares_.try_emplace(&stream);
+    if (is_new && keeps_order_) {
+      for (auto& share : found->second) share.free.keep_order();
+    }
+    last_shares_ = &found->second;
+    last_stream_ = &stream;
+  }
+
   PoolId id_;
+  bool keeps_order_ = false;
   std::unordered_map<Stream*, Shares> shares_;
   Stream* last_stream_ = nullptr;  // most calls are for the same stream as the previous call
   Shares* last_shares_ = nullptr;

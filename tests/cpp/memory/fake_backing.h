@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/round_up.h"
 #include "memory/backing.h"
 #include "memory/block.h"
 
@@ -53,6 +54,32 @@ class FakeBacking final : public Backing {
     take(page, count);
     return true;
   }
+  Addresses reserve(std::size_t page) override {
+    const std::size_t wanted = round_up(capacity_ + capacity_ / 8, page) / kSegmentBytes;
+    const std::size_t count = std::min(wanted, most_reserved / page * page / kSegmentBytes);
+    const std::size_t first = first_free(count, 0);
+    if (first == kPages || count == 0) return {0, 0};
+    set(reserved_, first, count, true);
+    return {kBegin + first * kSegmentBytes, count * kSegmentBytes};
+  }
+  void unreserve(Addresses addresses) noexcept override {
+    const std::size_t page = (addresses.begin - kBegin) / kSegmentBytes;
+    const std::size_t count = addresses.bytes / kSegmentBytes;
+    EXPECT_FALSE(any(pages_, page, count)) << "unreserved addresses of mapped memory";
+    EXPECT_TRUE(any(reserved_, page, count));
+    set(reserved_, page, count, false);
+  }
+  bool map_at(void* address, std::size_t bytes) override {
+    const std::size_t page = page_of(address);
+    const std::size_t count = bytes / kSegmentBytes;
+    EXPECT_TRUE(reserved_.at(page) && reserved_.at(page + count - 1))
+        << "mapped unreserved addresses";
+    EXPECT_FALSE(any(pages_, page, count)) << "mapped twice";
+    if (bytes > capacity_ - mapped()) return false;
+    placed.emplace_back(page * kSegmentBytes, bytes);
+    take(page, count);
+    return true;
+  }
   void unmap(void* memory, std::size_t bytes) noexcept override {
     unmaps.push_back(bytes);
     const std::size_t page = page_of(memory);
@@ -69,6 +96,10 @@ class FakeBacking final : public Backing {
     return std::make_unique<FakeEvent>(events.back().completed);
   }
 
+  /// How many addresses are reserved.
+  std::size_t reserved() const {
+    return kSegmentBytes * static_cast<std::size_t>(std::ranges::count(reserved_, true));
+  }
   std::size_t capacity() const { return capacity_; }
   std::size_t mapped() const { return mapped_; }
   /// Completes the events that were recorded on a stream.
@@ -83,6 +114,8 @@ class FakeBacking final : public Backing {
   std::vector<std::size_t> maps;
   std::vector<std::size_t> extensions;  // granted ones
   std::vector<std::size_t> unmaps;
+  std::vector<std::pair<std::size_t, std::size_t>>
+      placed;  // where, in bytes from the begin, and size
   struct Given {
     Stream* stream;
     std::shared_ptr<bool> completed;
@@ -92,6 +125,7 @@ class FakeBacking final : public Backing {
   // How requests are answered.
   bool may_extend = true;
   bool records_throw = false;
+  std::size_t most_reserved = kPages * kSegmentBytes;  ///< bytes at once
   std::size_t room_pages = 64;  ///< between mapped ranges, as long as there are addresses; 0: none
 
  private:
@@ -111,9 +145,15 @@ class FakeBacking final : public Backing {
   }
   bool is_free(std::size_t page, std::size_t count) const {
     if (page + count > kPages) return false;
-    const auto begin = pages_.begin() + static_cast<std::ptrdiff_t>(page);
-    return std::find(begin, begin + static_cast<std::ptrdiff_t>(count), true) ==
-           begin + static_cast<std::ptrdiff_t>(count);
+    return !any(pages_, page, count) && !any(reserved_, page, count);
+  }
+  static bool any(const std::vector<bool>& of, std::size_t page, std::size_t count) {
+    const auto begin = of.begin() + static_cast<std::ptrdiff_t>(page);
+    const auto end = begin + static_cast<std::ptrdiff_t>(count);
+    return std::find(begin, end, true) != end;
+  }
+  static void set(std::vector<bool>& of, std::size_t page, std::size_t count, bool value) {
+    std::fill_n(of.begin() + static_cast<std::ptrdiff_t>(page), count, value);
   }
   // The lowest place with this much room on both sides; kPages if there is none.
   std::size_t first_free(std::size_t count, std::size_t room) const {
@@ -125,13 +165,14 @@ class FakeBacking final : public Backing {
     return kPages;
   }
   void take(std::size_t page, std::size_t count) {
-    std::fill_n(pages_.begin() + static_cast<std::ptrdiff_t>(page), count, true);
+    set(pages_, page, count, true);
     mapped_ += count * kSegmentBytes;
   }
 
   std::size_t capacity_;
   std::size_t mapped_ = 0;
   std::vector<bool> pages_ = std::vector<bool>(kPages, false);
+  std::vector<bool> reserved_ = std::vector<bool>(kPages, false);
 };
 
 }  // namespace openreg::memory::testing

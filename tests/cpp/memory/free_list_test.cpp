@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -20,14 +23,16 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 class FreeListTest : public ::testing::Test {
  protected:
   // To a list, blocks are only numbers: it never accesses their memory.
-  Block& block(std::size_t bytes, std::size_t address = 0) {
+  Block& block(std::size_t bytes, std::size_t address = 0, std::uint64_t segment = 0) {
     Block& made = blocks_.emplace_back();
+    segments_[segment].number = segment;
+    made.segment = &segments_[segment];
     made.bytes = bytes;
     made.address = reinterpret_cast<std::byte*>(address);
     return made;
   }
-  Block& inserted(std::size_t bytes, std::size_t address = 0) {
-    Block& made = block(bytes, address);
+  Block& inserted(std::size_t bytes, std::size_t address = 0, std::uint64_t segment = 0) {
+    Block& made = block(bytes, address, segment);
     list.insert(made);
     return made;
   }
@@ -41,6 +46,7 @@ class FreeListTest : public ::testing::Test {
 
  private:
   std::deque<Block> blocks_;
+  std::map<std::uint64_t, Segment> segments_;
 };
 
 TEST_F(FreeListTest, AnEmptyListHasNothing) {
@@ -100,6 +106,36 @@ TEST_F(FreeListTest, TheTreeGivesTheLowestAddress) {
   EXPECT_EQ(list.best_fit(3 * kMiB), &middle);
   list.remove(middle);
   EXPECT_EQ(list.best_fit(3 * kMiB), &high);
+}
+
+TEST_F(FreeListTest, TheTreeGivesABlockOfTheOldestSegment) {
+  inserted(4 * kMiB, 8 * kMiB, 2);
+  Block& second = inserted(4 * kMiB, 64 * kMiB, 1);
+  Block& first = inserted(4 * kMiB, 32 * kMiB, 1);
+  EXPECT_EQ(list.best_fit(4 * kMiB), &first);
+  list.remove(first);
+  EXPECT_EQ(list.best_fit(4 * kMiB), &second);
+}
+
+TEST_F(FreeListTest, AListThatKeepsOrderGoesFromBlockToBlockBySizeSegmentAndAddress) {
+  list.keep_order();
+  std::vector<Block*> blocks{&block(kBlockBytes, 512, 1),      &block(kBlockBytes, 1024, 1),
+                             &block(kBlockBytes, 0, 2),        &block(4 * kBlockBytes, 0, 1),
+                             &block(kSegmentBytes, 0, 3),      &block(kSegmentBytes, 0, 4),
+                             &block(3 * kMiB, 64 * kMiB, 1),   &block(3 * kMiB, 32 * kMiB, 2),
+                             &block(100 * kMiB, 128 * kMiB, 1)};
+  auto shuffled = blocks;
+  std::ranges::shuffle(shuffled, std::mt19937{1});
+  for (Block* one : shuffled) list.insert(*one);
+  std::vector<Block*> found;
+  for (Block* one = list.best_fit(kBlockBytes); one != nullptr; one = list.after(*one))
+    found.push_back(one);
+  EXPECT_EQ(found, blocks);
+  EXPECT_EQ(list.largest(), blocks[8]);
+  EXPECT_EQ(list.before(*blocks[8]), blocks[7]);
+  EXPECT_EQ(list.before(*blocks[6]), nullptr);
+  for (Block* one : shuffled) list.remove(*one);
+  EXPECT_TRUE(all().empty());
 }
 
 TEST_F(FreeListTest, TheBestFitStaysInTheList) {

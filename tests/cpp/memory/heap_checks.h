@@ -61,7 +61,9 @@ inline Currents currents_of(const Heap& heap) {
     const auto add = [&](std::size_t counter, std::int64_t amount) {
       result[counter][static_cast<std::size_t>(segment.size_class)] += amount;
     };
-    add(7, 1);
+    // CUDA counts neither expandable segments nor their free blocks.
+    const bool counts = !heap.policy().is_cudas() || !segment.is_expandable;
+    if (counts) add(7, 1);
     add(8, signed_bytes(segment.bytes));
     for (const auto& block : segment.blocks) {
       const auto bytes = signed_bytes(block.bytes);
@@ -75,7 +77,7 @@ inline Currents currents_of(const Heap& heap) {
         add(3, 1);
         add(4, bytes);
       }
-      if (block.state == Block::State::kFree && segment.blocks.size() > 1) {
+      if (counts && block.state == Block::State::kFree && segment.blocks.size() > 1) {
         add(5, 1);
         add(6, bytes);
       }
