@@ -47,4 +47,10 @@ void set_out_of_memory_hook(OutOfMemoryHook hook) noexcept;
 /// malformed; the next call then tries again. Thread safe.
 void follow_allocator_settings();
 
+/// Whether the devices' heaps follow CUDA's rules from now on (memory::Segments::kCuda, or
+/// kCudaExpandable with PyTorch's setting expandable_segments) even if the devices compute; if they
+/// do not, they always do. Throws openreg::Error, and changes nothing, if a device has memory that
+/// it got by other rules. Thread safe.
+void use_cuda_segments(bool use);
+
 }  // namespace openreg::backend

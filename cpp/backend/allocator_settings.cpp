@@ -4,6 +4,7 @@
 #include <c10/util/env.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <set>
 #include <string>
@@ -19,13 +20,19 @@ namespace {
 
 using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
 
+std::atomic<bool> g_cuda_segments{false};
+std::atomic<bool> g_follows_settings{false};
+
+bool follows_cuda() { return g_cuda_segments || !computes(); }
+
 // Settings of the heaps, and of PyTorch's host allocator.
-const std::set<std::string>& served_keys() {
+bool is_served(const std::string& key) {
   static const std::set<std::string> keys{
       "max_split_size_mb",        "max_non_split_rounding_mb",     "garbage_collection_threshold",
       "roundup_power2_divisions", "pinned_use_background_threads", "pinned_max_round_threshold_mb",
       "pinned_max_cached_size_mb"};
-  return keys;
+  static const std::set<std::string> cuda_keys{"expandable_segments", "large_segment_size_mb"};
+  return keys.contains(key) || (follows_cuda() && cuda_keys.contains(key));
 }
 
 // PyTorch's parser accepts any key, because it may belong to another device.
@@ -35,7 +42,7 @@ void warn_of_unserved_keys(const std::string& settings) {
   for (std::size_t i = 0; i < tokens.size(); i = tokens.skipKey(i) + 1) {
     if (tokens[i] == ",") ++i;
     if (i >= tokens.size()) break;
-    if (!served_keys().contains(tokens[i])) unserved += (unserved.empty() ? "" : ", ") + tokens[i];
+    if (!is_served(tokens[i])) unserved += (unserved.empty() ? "" : ", ") + tokens[i];
   }
   if (unserved.empty()) return;
   TORCH_WARN_ONCE("openreg: PYTORCH_ALLOC_CONF has settings that this device ignores (got ",
@@ -44,6 +51,11 @@ void warn_of_unserved_keys(const std::string& settings) {
 
 memory::Policy policy() {
   memory::Policy result;
+  if (follows_cuda()) {
+    result.segments = Config::use_expandable_segments() ? memory::Segments::kCudaExpandable
+                                                        : memory::Segments::kCuda;
+  }
+  result.large_segment_bytes = Config::large_segment_size();
   result.max_split_bytes = Config::max_split_size();
   result.max_non_split_rounding = Config::max_non_split_rounding_size();
   result.garbage_collection_threshold = Config::garbage_collection_threshold();
@@ -93,7 +105,20 @@ void follow_allocator_settings() {
         },
         {});
     apply();
+    g_follows_settings = true;
   });
+}
+
+void use_cuda_segments(bool use) {
+  const bool before = g_cuda_segments.exchange(use);
+  if (!g_follows_settings) return;
+  try {
+    apply();
+  } catch (...) {
+    g_cuda_segments = before;
+    apply();  // for the devices that have no memory, and so have changed already
+    throw;
+  }
 }
 
 }  // namespace openreg::backend

@@ -159,6 +159,8 @@ void init_memory(nb::module_& m) {
   m.def(
       "get_memory_fraction", [](int device) { return heap_of(device).fraction(); },
       nb::arg("device"), ReleaseGil());
+  m.def("use_cuda_segments", &backend::use_cuda_segments, nb::arg("use"), ReleaseGil(),
+        "Whether the allocator follows the rules of CUDA's. No device may have memory.");
   m.def("make_pool", &make_pool, nb::arg("device"), nb::arg("use_on_oom"), nb::arg("no_split"),
         ReleaseGil(), "Makes a private pool, which has one use, and returns its id.");
   m.def(
