@@ -16,6 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from torch_openreg import _C
+
 DEVICE = "openreg"
 # Not the reserved bytes: autograd's thread frees its last tensors while the program goes on, so what lies beside what
 # depends on time, as it does on a GPU.
@@ -318,6 +320,7 @@ def modules() -> Iterator[tuple[str, list[int]]]:
 
 
 if __name__ == "__main__":
+    _C.use_cuda_segments(True)  # as a device that does not compute
     kinds = {"trainings": trainings, "random": lambda: random_programs(int(sys.argv[2])), "modules": modules}
     for name, result in kinds[sys.argv[1]]():
         print(json.dumps([name, result]), flush=True)
