@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -16,9 +17,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from torch_openreg import _C
-
-DEVICE = "openreg"
+DEVICE = os.environ.get("TEST_DEVICE", "openreg")
+MODULE = torch.get_device_module(DEVICE)
 # Not the reserved bytes: autograd's thread frees its last tensors while the program goes on, so what lies beside what
 # depends on time, as it does on a GPU.
 SHARE = ("allocated_bytes.all.peak", "requested_bytes.all.peak", "active_bytes.all.peak")
@@ -28,13 +28,13 @@ COUNTS = ("allocation.all.allocated", "num_alloc_retries", "num_ooms")
 def figures(program: Callable[[], object]) -> list[int]:
     """The figures of a program: peaks in bytes above what was there before, and counts of the allocator."""
     gc.collect()
-    torch.openreg.synchronize()
-    torch.openreg.empty_cache()
-    before = dict.fromkeys(SHARE + COUNTS, 0) | torch.openreg.memory_stats()
-    torch.openreg.reset_peak_memory_stats()
+    MODULE.synchronize()
+    MODULE.empty_cache()
+    before = dict.fromkeys(SHARE + COUNTS, 0) | MODULE.memory_stats()
+    MODULE.reset_peak_memory_stats()
     program()
-    torch.openreg.synchronize()
-    after = torch.openreg.memory_stats()
+    MODULE.synchronize()
+    after = MODULE.memory_stats()
     peaks = [after[name] - before.get(name.replace("peak", "current"), 0) for name in SHARE]
     return peaks + [after[name] - before[name] for name in COUNTS]
 
@@ -177,13 +177,13 @@ def captured() -> Callable[[], None]:
         return loss
 
     def program() -> None:
-        side = torch.openreg.Stream()
-        side.wait_stream(torch.openreg.current_stream())
-        with torch.openreg.stream(side):
+        side = MODULE.Stream()
+        side.wait_stream(MODULE.current_stream())
+        with MODULE.stream(side):
             step()
-        torch.openreg.current_stream().wait_stream(side)
-        graph = torch.openreg.CUDAGraph()
-        with torch.openreg.graph(graph):
+        MODULE.current_stream().wait_stream(side)
+        graph = MODULE.CUDAGraph()
+        with MODULE.graph(graph):
             loss = step()
         for _ in range(3):
             graph.replay()
@@ -234,7 +234,7 @@ def random_program(seed: int) -> Callable[[], None]:
         width = choose.choice([1, 7, 64, 300])
         grad = choose.random() < 0.5
         # With several streams, autograd's memory is reused once their work is done, which depends on time.
-        streams = [torch.openreg.current_stream(), torch.openreg.current_stream() if grad else torch.openreg.Stream()]
+        streams = [MODULE.current_stream(), MODULE.current_stream() if grad else MODULE.Stream()]
 
         def new() -> torch.Tensor:
             x = torch.randn(choose.choice([1, 33, 256, 1500]), width, device=DEVICE)
@@ -243,8 +243,8 @@ def random_program(seed: int) -> Callable[[], None]:
         tensors = [new(), new()]
         for _ in range(30):
             stream = choose.choice(streams) if choose.random() < 0.2 else streams[0]
-            stream.wait_stream(torch.openreg.current_stream())
-            with torch.openreg.stream(stream):
+            stream.wait_stream(MODULE.current_stream())
+            with MODULE.stream(stream):
                 try:
                     kind = choose.random()
                     if kind < 0.1:
@@ -320,6 +320,8 @@ def modules() -> Iterator[tuple[str, list[int]]]:
 
 
 if __name__ == "__main__":
+    from torch_openreg import _C
+
     _C.use_cuda_segments(True)  # as a device that does not compute
     kinds = {"trainings": trainings, "random": lambda: random_programs(int(sys.argv[2])), "modules": modules}
     for name, result in kinds[sys.argv[1]]():

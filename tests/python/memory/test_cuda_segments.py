@@ -18,8 +18,8 @@ SETTINGS = {
     "expandable": ("expandable_segments:True", "expandable=True"),
     "max_split": ("max_split_size_mb:24", "max_split=24 * MIB"),
     "non_split_rounding": (
-        "max_split_size_mb:30,max_non_split_rounding_mb:4",
-        "max_split=30 * MIB, max_non_split_rounding=4 * MIB",
+        "max_split_size_mb:30,max_non_split_rounding_mb:24",
+        "max_split=30 * MIB, max_non_split_rounding=24 * MIB",
     ),
     "expandable_max_split": ("expandable_segments:True,max_split_size_mb:24", "expandable=True, max_split=24 * MIB"),
     "collection": ("garbage_collection_threshold:0.6", "threshold=0.6"),
