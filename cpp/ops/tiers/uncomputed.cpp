@@ -27,7 +27,6 @@ namespace openreg::ops {
 
 namespace {
 
-using memory::Values;
 using memory::ValueTracker;
 
 bool has_memory(const at::Tensor& tensor) {
@@ -114,7 +113,7 @@ at::Tensor assumed(c10::Device device, at::IntArrayRef sizes, at::ScalarType dty
   auto result = empty_on(device, sizes, dtype);
   if (has_memory(result) && ValueTracker::is_small(result.nbytes(), backend::dtype_name(dtype))) {
     std::memset(AddressSpace::get().aperture(result.data_ptr()), 0, result.nbytes());
-    ValueTracker::get()->written(result.storage().data(), true, Values::kZeros);
+    ValueTracker::get()->written(result.storage().data(), true, memory::Values::kZeros);
   }
   return result;
 }
@@ -182,26 +181,26 @@ bool run_meta_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   return run_on_meta(op, stack, pairs);
 }
 
-std::optional<Values> run_uncomputed(const c10::OperatorHandle& op, c10::Device device,
-                                     torch::jit::Stack* stack) {
+std::optional<memory::Values> run_uncomputed(const c10::OperatorHandle& op, c10::Device device,
+                                             torch::jit::Stack* stack) {
   auto& tracker = *ValueTracker::get();
   const auto& schema = op.schema();
   const auto count = schema.arguments().size();
-  auto values = Values::kKnown;
+  auto values = memory::Values::kKnown;
   std::size_t bytes = 0;
   c10::SmallVector<at::Tensor, 4> unknown;
   for (std::size_t i = 0; i < count; ++i) {
     const auto& argument = torch::jit::peek(*stack, i, count);
-    if (argument.isDevice() && argument.toDevice().is_cpu()) return Values::kNone;
+    if (argument.isDevice() && argument.toDevice().is_cpu()) return memory::Values::kNone;
     if (schema.arguments()[i].is_out()) continue;
     for_each_on_device(argument, [&](const at::Tensor& tensor) {
       const auto known = tracker.values_of(tensor.storage().data());
       values = std::min(values, known);
       bytes += tensor.nbytes();
-      if (known == Values::kNone) unknown.push_back(tensor);
+      if (known == memory::Values::kNone) unknown.push_back(tensor);
     });
   }
-  if (values >= Values::kAssumed) return values;
+  if (values >= memory::Values::kAssumed) return values;
 
   wait_for_device(device, op.operator_name().name.c_str());
   torch::jit::Stack results(torch::jit::last(*stack, count).vec());
@@ -222,13 +221,13 @@ std::optional<Values> run_uncomputed(const c10::OperatorHandle& op, c10::Device 
       if (storage.nbytes() <= kMostTried)
         std::memset(AddressSpace::get().aperture(storage.data()), 0, storage.nbytes());
     }
-    return Values::kNone;
+    return memory::Values::kNone;
   }
   backend::counters::synchronous.add();
   for (std::size_t i = 0; i < count; ++i) {
     if (!is_written(schema.arguments()[i].alias_info())) continue;
     for_each_on_device(torch::jit::peek(*stack, i, count), [&](const at::Tensor& tensor) {
-      tracker.written(tensor.storage().data(), false, Values::kNone);
+      tracker.written(tensor.storage().data(), false, memory::Values::kNone);
     });
   }
   torch::jit::drop(*stack, count);
@@ -236,7 +235,7 @@ std::optional<Values> run_uncomputed(const c10::OperatorHandle& op, c10::Device 
   return std::nullopt;
 }
 
-void note_values(const c10::OperatorHandle& op, torch::jit::Stack& stack, Values values) {
+void note_values(const c10::OperatorHandle& op, torch::jit::Stack& stack, memory::Values values) {
   auto& tracker = *ValueTracker::get();
   for (const auto& result : torch::jit::last(stack, op.schema().returns().size())) {
     for_each_on_device(result, [&](const at::Tensor& tensor) {
