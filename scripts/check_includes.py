@@ -38,7 +38,7 @@ LAYERS = [
     Layer(
         ("cpp/ops",),
         "operators, from a call to a command",
-        (("wire",), ("launch",), ("tensors",), ("tiers", "random", "compiled", "kernels")),
+        (("wire",), ("launch",), ("tensors", "cuda_memory"), ("tiers", "random", "compiled", "kernels")),
     ),
     Layer(("cpp/distributed",), "the process group: collectives by PyTorch's Gloo"),
     Layer(("cpp/bindings",), "the extension module _C", python=True),

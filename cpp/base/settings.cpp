@@ -273,6 +273,52 @@ LaunchedProcess launched_process() {
   return {.rank = read("RANK"), .restart = read("TORCHELASTIC_RESTART_COUNT").value_or(0)};
 }
 
+namespace {
+
+constexpr std::size_t kKiB = 1024;
+
+/// ":SIZE:COUNT", anywhere and repeated, with sizes in KiB.
+std::optional<std::size_t> workspace_bytes(std::string_view text) {
+  std::optional<std::size_t> total;
+  while (!text.empty()) {
+    std::size_t size = 0;
+    std::size_t count = 0;
+    const auto* const end = text.data() + text.size();
+    const auto number = [end](const char* from, std::size_t& to) {
+      if (from == end || *from != ':') return from;
+      const auto [rest, error] = std::from_chars(from + 1, end, to);
+      return error == std::errc() ? rest : from;
+    };
+    const auto* const second = number(text.data(), size);
+    const auto* const rest = second == text.data() ? second : number(second, count);
+    if (rest == second) {
+      text.remove_prefix(1);
+      continue;
+    }
+    total = total.value_or(0) + size * kKiB * count;
+    text.remove_prefix(static_cast<std::size_t>(rest - text.data()));
+  }
+  return total;
+}
+
+CudaLibrarySettings read_cuda_library_settings() {
+  const auto text = [](const char* name) { return any_environment(name).value_or(""); };
+  CudaLibrarySettings result;
+  result.blas_workspace = workspace_bytes(text("CUBLAS_WORKSPACE_CONFIG"));
+  if (const auto size = parse_number(text("CUBLASLT_WORKSPACE_SIZE")))
+    result.blaslt_workspace = static_cast<std::size_t>(*size) * kKiB;
+  result.unified_blas_workspace = text("TORCH_CUBLASLT_UNIFIED_WORKSPACE") != "0";
+  result.cudnn_attention_last = text("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1";
+  return result;
+}
+
+}  // namespace
+
+const CudaLibrarySettings& cuda_library_settings() {
+  static const auto result = read_cuda_library_settings();
+  return result;
+}
+
 int device_count() noexcept {
   try {
     return settings().devices;

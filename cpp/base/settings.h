@@ -84,6 +84,17 @@ struct LaunchedProcess {
 /// Reads the current environment. A malformed variable counts as one that is not set.
 LaunchedProcess launched_process();
 
+/// What PyTorch reads from the environment about CUDA's libraries, as far as the memory that they
+/// use depends on it. A malformed variable counts as one that is not set.
+struct CudaLibrarySettings {
+  std::optional<std::size_t> blas_workspace{};    ///< bytes: CUBLAS_WORKSPACE_CONFIG
+  std::optional<std::size_t> blaslt_workspace{};  ///< bytes: CUBLASLT_WORKSPACE_SIZE
+  bool unified_blas_workspace = true;             ///< TORCH_CUBLASLT_UNIFIED_WORKSPACE
+  bool cudnn_attention_last = false;              ///< TORCH_CUDNN_SDPA_DEPRIORITIZED
+};
+/// Read at the first call. Thread safe.
+const CudaLibrarySettings& cuda_library_settings();
+
 /// Number of devices, or 0 if the settings are malformed: for callers that must not throw. The
 /// first time it returns 0 it explains that in a line on stderr.
 int device_count() noexcept;

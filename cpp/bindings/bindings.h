@@ -23,6 +23,7 @@ void init_launch_sites(nb::module_& m);
 /// Adds what only this slot of PyTorch needs. Defined in cpp/slot.
 void init_slot(nb::module_& m);
 void init_computing(nb::module_& m);
+void init_cuda_memory(nb::module_& m);
 void init_statistics(nb::module_& m);
 void init_streams(nb::module_& m);
 void init_waits(nb::module_& m);

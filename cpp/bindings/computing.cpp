@@ -13,6 +13,7 @@
 #include "base/settings.h"
 #include "bindings/bindings.h"
 #include "memory/value_tracker.h"
+#include "ops/cuda_memory/attention.h"
 
 namespace openreg::bindings {
 
@@ -24,6 +25,7 @@ void set_compute_mode(bool computes) {
     if (AddressSpace::get_if_reserved() != nullptr)
       throw Error("openreg: the compute mode cannot change after the first use of device memory");
     choose_computing(computes);
+    if (!computes) ops::cuda_memory::register_attention();
   });
 }
 

@@ -19,6 +19,7 @@ NB_MODULE(_C, m) {
   bindings::init_host_memory(m);
   bindings::init_ipc(m);
   bindings::init_computing(m);
+  bindings::init_cuda_memory(m);
   bindings::init_statistics(m);
   bindings::init_streams(m);
   bindings::init_distributed(m);

@@ -9,12 +9,15 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scaled_dot_product_attention_native.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <array>
 #include <limits>
 #include <tuple>
 
+#include "ops/cuda_memory/attention.h"
+#include "ops/cuda_memory/gpu.h"
 #include "slot.h"
 
 namespace openreg::ops {
@@ -50,6 +53,9 @@ Optional added_mask(const Optional& mask, const at::Tensor& query) {
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const Optional& mask, double dropout, bool causal, std::optional<double> scale,
                      bool grouped) {
+  if (cuda_memory::is_reproduced())
+    return at::native::scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale,
+                                                    grouped);
   const auto added = added_mask(mask, query);
   if (!is_fused(query, key, value, mask, dropout, causal, scale, grouped))
     return std::get<0>(at::_scaled_dot_product_attention_math(
@@ -71,7 +77,10 @@ at::Tensor no_random_state(const at::Tensor& query) {
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,
            at::Tensor, at::Tensor>
 flash(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout,
-      bool causal, bool /*return_debug_mask*/, std::optional<double> scale) {
+      bool causal, bool return_debug_mask, std::optional<double> scale) {
+  if (cuda_memory::is_reproduced())
+    return cuda_memory::flash_attention(query, key, value, dropout, causal, return_debug_mask,
+                                        scale);
   auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
       query, key, value, dropout, causal, std::nullopt, scale);
   const auto none = no_random_state(query);
@@ -91,13 +100,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
     const at::Tensor& output, const at::Tensor& logsumexp, const at::Tensor&, const at::Tensor&,
     c10::SymInt, c10::SymInt, double dropout, bool causal, const at::Tensor&, const at::Tensor&,
     std::optional<double> scale) {
+  if (cuda_memory::is_reproduced())
+    return cuda_memory::flash_attention_backward(grad, query, key, value, output, logsumexp,
+                                                 dropout, causal, scale);
   return at::_scaled_dot_product_flash_attention_for_cpu_backward(
       grad, query, key, value, output, logsumexp, dropout, causal, std::nullopt, scale);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Optional& bias,
-    bool /*compute_log_sumexp*/, double dropout, bool causal, std::optional<double> scale) {
+    bool compute_log_sumexp, double dropout, bool causal, std::optional<double> scale) {
+  if (cuda_memory::is_reproduced())
+    return cuda_memory::efficient_attention(query, key, value, bias, compute_log_sumexp, dropout,
+                                            causal, scale);
   auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
       query, key, value, dropout, causal, bias, scale);
   const auto none = no_random_state(query);
@@ -109,11 +124,36 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient_backward(
     const at::Tensor& bias, const at::Tensor& output, const at::Tensor& logsumexp,
     const at::Tensor&, const at::Tensor&, double dropout, std::array<bool, 4> wanted, bool causal,
     std::optional<double> scale) {
+  if (cuda_memory::is_reproduced())
+    return cuda_memory::efficient_attention_backward(grad, query, key, value, bias, output,
+                                                     logsumexp, dropout, wanted, causal, scale);
   TORCH_CHECK(!wanted[3], "openreg: the efficient attention has no gradient of attn_bias");
   auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       grad, query, key, value, output, logsumexp, dropout, causal,
       bias.defined() ? Optional(bias) : std::nullopt, scale);
   return {of_query, of_key, of_value, {}};
+}
+
+cuda_memory::FlashResult cudnn(const at::Tensor& query, const at::Tensor& key,
+                               const at::Tensor& value, const Optional& bias,
+                               bool compute_log_sumexp, double dropout, bool causal,
+                               bool return_debug_mask, std::optional<double> scale) {
+  TORCH_CHECK_NOT_IMPLEMENTED(cuda_memory::is_reproduced(),
+                              "openreg: cuDNN's attention does not compute; use ",
+                              "torch.nn.functional.scaled_dot_product_attention");
+  return cuda_memory::cudnn_attention(query, key, value, bias, compute_log_sumexp, dropout, causal,
+                                      return_debug_mask, scale);
+}
+
+cuda_memory::Gradients cudnn_backward(const at::Tensor& grad, const at::Tensor& query,
+                                      const at::Tensor& key, const at::Tensor& value,
+                                      const at::Tensor& output, const at::Tensor& logsumexp,
+                                      const at::Tensor&, const at::Tensor&, const at::Tensor& bias,
+                                      const at::Tensor&, const at::Tensor&, c10::SymInt,
+                                      c10::SymInt, double dropout, bool causal,
+                                      std::optional<double> scale) {
+  return cuda_memory::cudnn_attention_backward(grad, query, key, value, output, logsumexp, bias,
+                                               dropout, causal, scale);
 }
 
 }  // namespace
@@ -124,7 +164,11 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   m.impl("_scaled_dot_product_flash_attention_backward", TORCH_FN(flash_backward));
   m.impl("_scaled_dot_product_efficient_attention", TORCH_FN(efficient));
   m.impl("_scaled_dot_product_efficient_attention_backward", TORCH_FN(efficient_backward));
+  m.impl("_scaled_dot_product_cudnn_attention", TORCH_FN(cudnn));
+  m.impl("_scaled_dot_product_cudnn_attention_backward", TORCH_FN(cudnn_backward));
 }
+
+void cuda_memory::register_attention() {}  // it is, below and above
 
 // ATen's own chooses by is_cuda() between operators that only a build with CUDA has.
 OPENREG_LIBRARY_IMPL_FOR(Autograd, aten, m) {

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "ops/cuda_memory/gpu.h"
 #include "ops/kernels/half_conversion.h"
 #include "ops/kernels/rows.h"
 #include "ops/launch/function_kernel.h"
@@ -173,6 +174,16 @@ void run_layer_norm(const at::Tensor& input, const OptionalTensor& weight,
 
 const FunctionKernel<&run_layer_norm> layer_norm_kernel{"aten::native_layer_norm"};
 
+/// Means or deviations. CUDA's have the dtype in which it computes: without computing they take as
+/// much memory.
+at::Tensor empty_statistics(const at::Tensor& input, at::IntArrayRef sizes, at::ScalarType dtype) {
+  const auto wider = at::toOpMathType(input.scalar_type());
+  if (!cuda_memory::is_reproduced() || c10::elementSize(dtype) == c10::elementSize(wider))
+    return empty_on(input.device(), sizes, dtype);
+  const auto count = c10::multiply_integers(sizes);
+  return empty_on(input.device(), {2 * count}, dtype).narrow(0, 0, count).view(sizes);
+}
+
 /// \param input [*, *normalized_shape]. \param weight, bias of normalized_shape, or none.
 /// \return the result, contiguous, of input's shape; mean and 1 / deviation, which have size 1 in
 /// each normalised dimension.
@@ -190,8 +201,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_layer_norm(const at::Tenso
   std::fill(statistics_shape.end() - std::ssize(normalized_shape), statistics_shape.end(), 1);
   const auto dtype = at::native::param_scalar_type(input, mixed);
   auto out = at::empty_like(input, at::MemoryFormat::Contiguous);
-  auto mean = empty_on(input.device(), statistics_shape, dtype);
-  auto rstd = empty_on(input.device(), statistics_shape, dtype);
+  auto mean = empty_statistics(input, statistics_shape, dtype);
+  auto rstd = empty_statistics(input, statistics_shape, dtype);
   layer_norm_kernel.launch(input.device(), input, weight, bias, eps, out, mean, rstd);
   return {out, mean, rstd};
 }

@@ -11,6 +11,12 @@
 
 namespace openreg::ops {
 
+namespace {
+constinit LaunchHook g_launch_hook = nullptr;
+}
+
+void set_launch_hook(LaunchHook hook) noexcept { g_launch_hook = hook; }
+
 void launch(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
             Counter& counted_as) {
   for (const auto& warning : plan.warnings) c10::warn(warning);
@@ -20,8 +26,11 @@ void launch(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& p
   const auto command = arguments.finish();
   const auto format =
       &counted_as == &backend::counters::boxed ? ValueFormat::kTagged : ValueFormat::kTyped;
-  backend::submit(stream, kernel, command,
-                  [&] { return memory_of_command(kernel.name(), command, arguments, format); },
+  const auto memory = [&] {
+    if (g_launch_hook != nullptr) g_launch_hook(kernel, command, arguments, format, stream);
+    return memory_of_command(kernel.name(), command, arguments, format);
+  };
+  backend::submit(stream, kernel, command, memory,
                   {.counted_as = counted_as, .waits = plan.waits, .cost = plan.cost});
 }
 

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include "backend/submit.h"
 #include "ops/launch/op_kernel.h"
 #include "ops/launch/plan_cache.h"
+#include "ops/launch/zero_arguments.h"
 #include "ops/wire/argument_writer.h"
 
 namespace openreg::ops {
@@ -19,6 +23,14 @@ void launch(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& p
 enum class ArgumentSupport : bool { kProbed, kAll };
 void launch(const OpKernel& kernel, ArgumentWriter& arguments,
             ArgumentSupport support = ArgumentSupport::kProbed);
+
+/// Called if there are checks (memory::checks), before a command is submitted to `stream`; what it
+/// throws, launch() throws.
+using LaunchHook = void (*)(const OpKernel& kernel, std::span<const std::byte> command,
+                            const ArgumentWriter& arguments, ValueFormat format,
+                            openreg::Stream& stream);
+/// There is one hook, which is set when the library is loaded.
+void set_launch_hook(LaunchHook hook) noexcept;
 
 /// For work that cannot be part of a graph, and that waits for the device, at least with other
 /// arguments: throws c10::AcceleratorError, and invalidates the capture, if the current stream of

@@ -15,6 +15,8 @@
 #include <optional>
 #include <utility>
 
+#include "ops/cuda_memory/attention_choice.h"
+#include "ops/cuda_memory/gpu.h"
 #include "ops/tiers/composite.h"
 #include "ops/tiers/dispatch.h"
 #include "ops/tiers/quirks.h"
@@ -198,7 +200,16 @@ OPENREG_LIBRARY_IMPL(aten, m) {
 namespace at::native {
 
 // scaled_dot_product_attention lets the backend choose the implementation: the CPU's flash path,
-// forward and backward, under the same conditions as on the CPU.
-OPENREG_REGISTER_DISPATCH(_fused_sdp_choice_stub, &_fused_sdp_choice_cpp)
+// forward and backward, under the same conditions as on the CPU; without computing, as on CUDA.
+std::int64_t choose_attention(const at::Tensor& query, const at::Tensor& key,
+                              const at::Tensor& value, const std::optional<at::Tensor>& mask,
+                              double dropout, bool causal, std::optional<double> scale,
+                              bool grouped) {
+  namespace cuda_memory = openreg::ops::cuda_memory;
+  const auto choose = cuda_memory::is_reproduced() ? &cuda_memory::attention_backend_on_cuda
+                                                   : &_fused_sdp_choice_cpp;
+  return choose(query, key, value, mask, dropout, causal, scale, grouped);
+}
+OPENREG_REGISTER_DISPATCH(_fused_sdp_choice_stub, &choose_attention)
 
 }  // namespace at::native

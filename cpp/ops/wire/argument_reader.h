@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
 #include <cstddef>
@@ -35,6 +36,9 @@ class ArgumentReader {
   /// The next argument, a tensor; undefined if an undefined one was written. Valid as long as the
   /// reader.
   at::Tensor& tensor();
+
+  /// All tensors of the command, in the order in which each was first written.
+  c10::ArrayRef<at::Tensor> tensors() const noexcept { return tensors_; }
 
   /// Where the elements of a tensor are: in device or pinned memory, in the command itself (a
   /// number), or elsewhere, because it is not one of the command's tensors.

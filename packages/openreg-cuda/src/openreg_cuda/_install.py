@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import _options, _patches, _properties, _torch_c
+from . import _options, _patches, _profiles, _properties, _torch_c
 
 _PACKAGES = ("graphs", "memory", "random", "streams", "nvtx", "profiler")
 # Those of torch.cuda that the device's module does not replace: packages, whose contents it replaces below, and classes
@@ -62,6 +62,8 @@ def install(module: ModuleType) -> None:
     profile = _options.current().profile
     _C = importlib.import_module(".device._C", __package__)
     _properties.answer_from_the_profile(module, profile)
+    if profile is not _profiles.PROFILES[_profiles.DEFAULT]:
+        _C.set_gpu(*profile.capability, profile.multiprocessors, profile.threads)
     _torch_c.supply(module, _C)
     _patches.originals.update(originals)
     _patches.apply(module, _C)

@@ -92,6 +92,7 @@ def answer_from_the_profile(module: ModuleType, profile: Profile) -> None:
             L2_cache_size=profile.l2 << 20,
             shared_memory_per_block_optin=block << 10,
             shared_memory_per_multiprocessor=multiprocessor << 10,
+            max_threads_per_multi_processor=profile.threads,
         )
 
     def get_device_properties(device: Any = None) -> DeviceProperties:

@@ -17,7 +17,7 @@ _CUDA_VERSION = 13000  # of torch.version.cuda
 
 def supply(module: ModuleType, _C: Any) -> None:
     """Adds the names. Those that exist as classes that cannot be used are replaced."""
-    names = {**_unsupported.refusals(), **_tuning.settings(), **_collectives.functions(), **_names(module, _C)}
+    names = {**_unsupported.refusals(), **_tuning.settings(_C), **_collectives.functions(), **_names(module, _C)}
     for name, value in names.items():
         if isinstance(getattr(torch._C, name, None), type) or not hasattr(torch._C, name):
             setattr(torch._C, name, _copy_of(value) if callable(value) and not isinstance(value, type) else value)
@@ -49,7 +49,7 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
         "_cuda_getArchFlags": lambda: "",
         "_cuda_getCurrentBlasHandle": module.current_blas_handle,
         "_cuda_getCurrentSolverHandle": module.current_solver_handle,
-        "_cuda_clearCublasWorkspaces": lambda: None,
+        "_cuda_clearCublasWorkspaces": _C.clear_blas_workspaces,
         "_cudnn_clear_dropout_state": lambda: None,
         "_cuda_get_sync_debug_mode": _C.get_sync_debug_mode,
         "_cuda_set_sync_debug_mode": _C.set_sync_debug_mode,

@@ -1,4 +1,7 @@
-"""Settings of NVIDIA's libraries: they can be set and read back, and change nothing: the CPU's kernels compute."""
+"""Settings of NVIDIA's libraries: they can be set and read back.
+
+Only the sizes of cuBLAS's workspaces change anything: how much memory products take without computing.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
-_WORKSPACE = (4096 * 2 + 16 * 8) << 10  # bytes, as CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8
-_LT_WORKSPACE = 1 << 20
 
 # PyTorch's defaults: a setting, its name in functions that set it, and in functions that read it.
 _DEFAULTS: tuple[tuple[Any, str, str], ...] = (
@@ -21,14 +21,12 @@ _DEFAULTS: tuple[tuple[Any, str, str], ...] = (
     # Since 2.15.
     (False, "_cuda_tunableop_wildcard_fallback_enable", "_cuda_tunableop_wildcard_fallback_is_enabled"),
     (8, "_cuda_tunableop_set_cublaslt_requested_algo_count", "_cuda_tunableop_get_cublaslt_requested_algo_count"),
-    (_WORKSPACE, "_cuda_setCublasWorkspaceSize", "_cuda_getCublasWorkspaceSize"),
-    (_LT_WORKSPACE, "_cuda_setCublasLtWorkspaceSize", "_cuda_getCublasLtWorkspaceSize"),
     (10, "_cuda_set_cudnn_benchmark_limit", "_cuda_get_cudnn_benchmark_limit"),
     (True, "_cudnn_set_conv_benchmark_empty_cache", "_cuda_get_conv_benchmark_empty_cache"),
 )
 
 
-def settings() -> dict[str, Callable[..., Any]]:
+def settings(_C: Any) -> dict[str, Callable[..., Any]]:
     """The functions by their names in ``torch._C``."""
     values = {reader: default for default, _, reader in _DEFAULTS}
     named = ["tunableop_results.csv", True]
@@ -53,8 +51,8 @@ def settings() -> dict[str, Callable[..., Any]]:
         functions[reader] = lambda reader=reader: values[reader]
     return {
         **functions,
-        "_cuda_resetCublasWorkspaceSize": lambda: functions["_cuda_setCublasWorkspaceSize"](_WORKSPACE),
-        "_cuda_resetCublasLtWorkspaceSize": lambda: functions["_cuda_setCublasLtWorkspaceSize"](_LT_WORKSPACE),
+        **_workspaces(_C, "Cublas", lt=False),
+        **_workspaces(_C, "CublasLt", lt=True),
         "_cuda_tunableop_set_filename": set_filename,
         "_cuda_tunableop_get_filename": filename,
         "_cuda_tunableop_read_file": lambda filename=None: False,  # no results are in use
@@ -64,4 +62,12 @@ def settings() -> dict[str, Callable[..., Any]]:
         "_cuda_tunableop_pop_dynamic_dims_mask": lambda handle: None,
         "_cuda_tunableop_get_validators": lambda: (("PT_VERSION", torch.__version__),),
         "_cuda_tunableop_set_numerical_check_tolerances": lambda enable, atol=1e-5, rtol=1e-5: None,
+    }
+
+
+def _workspaces(_C: Any, library: str, lt: bool) -> dict[str, Callable[..., Any]]:
+    return {
+        f"_cuda_set{library}WorkspaceSize": lambda size: _C.set_blas_workspace_bytes(lt, int(size)),
+        f"_cuda_get{library}WorkspaceSize": lambda: _C.blas_workspace_bytes(lt),
+        f"_cuda_reset{library}WorkspaceSize": lambda: _C.set_blas_workspace_bytes(lt, None),
     }
