@@ -126,7 +126,7 @@ std::optional<std::int64_t> longest(const c10::IValue& lengths) {
   }
   const auto& tensor = lengths.toTensor();
   if (has_memory(tensor) &&
-      ValueTracker::get()->values_of(tensor.storage().data()) < Values::kAssumed)
+      ValueTracker::get()->values_of(tensor.storage().data()) < memory::Values::kAssumed)
     return std::nullopt;
   return tensor.numel() == 0 ? 0 : tensor.max().item<std::int64_t>();
 }

@@ -323,6 +323,7 @@ if __name__ == "__main__":
     from torch_openreg import _C
 
     _C.use_cuda_segments(True)  # as a device that does not compute
+    _C.reproduce_cuda_allocations(False)  # which the CPU's kernels do not have
     kinds = {"trainings": trainings, "random": lambda: random_programs(int(sys.argv[2])), "modules": modules}
     for name, result in kinds[sys.argv[1]]():
         print(json.dumps([name, result]), flush=True)
