@@ -24,11 +24,20 @@ struct HistoryRequest {
 };
 
 /// Starts, changes or ends the recording on all devices; ending it clears the history. Throws
-/// c10::Error for an unknown action.
+/// c10::Error for an unknown action. Does nothing between begin_allocation_log() and
+/// end_allocation_log().
 void record_memory_history(const HistoryRequest& request);
 
+/// The history becomes a log of all allocations, frees and segments on all devices, whose contexts
+/// are AllocationLabels; what it had is discarded.
+void begin_allocation_log();
+/// Discards the log, and records again what the last record_memory_history() requested.
+void end_allocation_log();
+bool is_allocation_log() noexcept;
+
 /// The stack of the calling thread, a torch::CapturedTraceback, if the history records it for an
-/// allocation or for a free; else nullptr. Takes the GIL: must not be called under a lock.
+/// allocation or for a free; else nullptr. Of an allocation log: its AllocationLabel, of
+/// allocations only. Takes the GIL: must not be called under a lock.
 memory::Context context_of_allocation();
 memory::Context context_of_free();
 

@@ -30,6 +30,11 @@ LaunchSite current_line() noexcept {
   return here ? here() : 0;
 }
 
+LaunchSite line_in_program() noexcept {
+  const auto in_program = g_finder.load(std::memory_order_acquire)->in_program;
+  return in_program ? in_program() : 0;
+}
+
 std::string describe(LaunchSite site) {
   const auto describe_it = g_finder.load(std::memory_order_acquire)->describe;
   return site != 0 && describe_it ? describe_it(site) : std::string();

@@ -14,6 +14,9 @@ struct LaunchSiteFinder {
   /// The line of the program that the calling thread is at; 0 inside a command. Called at each
   /// launch while lines are looked for, with no lock held.
   LaunchSite (*here)() noexcept = nullptr;
+  /// The innermost line of the program itself that the calling thread is in; 0: it is in none, as
+  /// autograd's threads. Called with no lock held.
+  LaunchSite (*in_program)() noexcept = nullptr;
   /// A line as text: "train.py:12 in step". Called from any thread, also with the captures' lock
   /// held: it must take no lock under which the runtime is called.
   std::string (*describe)(LaunchSite site) = nullptr;
@@ -40,6 +43,9 @@ inline LaunchSite launch_site() noexcept {
 /// The line that the calling thread is at, whether or not lines are looked for. Takes a
 /// microsecond.
 LaunchSite current_line() noexcept;
+/// The innermost line of the program that the calling thread is in, whatever the setting; 0: it is
+/// unknown.
+LaunchSite line_in_program() noexcept;
 /// A launching line as text; empty if it is unknown.
 std::string describe(LaunchSite site);
 /// A launching line for an error: ", launched by train.py:12 in step"; empty if it is unknown.

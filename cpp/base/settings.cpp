@@ -32,7 +32,7 @@ struct Variable {
   std::string_view name;
   std::string_view otherwise;
 };
-constexpr std::array<Variable, 16> kVariables{{
+constexpr std::array<Variable, 17> kVariables{{
     {"DEVICES", "2"},
     {"MEMORY", ""},
     {"ENGINES", ""},
@@ -48,7 +48,8 @@ constexpr std::array<Variable, 16> kVariables{{
     {"STICKY_ERRORS", "0"},
     {"EXECUTOR", "thread"},
     {"COMPUTE", "1"},
-    {"AUTOLOAD", "default"},  // read in Python
+    {"AUTOLOAD", "default"},  // read in Python, as is the next
+    {"FITS", ""},
 }};
 
 constexpr int kMaxEngines = 1024;

@@ -7,6 +7,7 @@ namespace openreg::bindings {
 namespace nb = nanobind;
 
 // One function per topic. Each adds its part to the extension module `_C`.
+void init_allocation_log(nb::module_& m);
 void init_compiled(nb::module_& m);
 void init_errors(nb::module_& m);
 void init_device(nb::module_& m);

@@ -157,7 +157,9 @@ LaunchSite of_backward_pass() {
   return Lines::get().of_words(words);
 }
 
-LaunchSite here() noexcept {
+// find(the thread's innermost frame, which may be null), with the GIL.
+template <class Find>
+LaunchSite of_this_thread(Find find) noexcept {
   // Launches from within a command have no line in the program.
   if (in_command()) return 0;
   // A thread that Python does not know has no frames, and while Python finalises none are read.
@@ -166,14 +168,25 @@ LaunchSite here() noexcept {
     const nb::gil_scoped_acquire gil;
     const nb::error_scope raised;  // what is freed while an exception is raised may launch commands
     auto* const frame = PyThreadState_GetFrame(PyThreadState_Get());
-    if (!frame) return of_backward_pass();
-    const auto owner = owned(frame);
-    if (const auto line = Lines::get().of_program(frame)) return line;
-    const auto line = of_backward_pass();
-    return line != 0 ? line : Lines::get().of_line(frame);
+    nb::object owner;
+    if (frame) owner = owned(frame);
+    return find(frame);
   } catch (const std::exception&) {  // no memory for it
     return 0;
   }
+}
+
+LaunchSite here() noexcept {
+  return of_this_thread([](PyFrameObject* frame) {
+    if (!frame) return of_backward_pass();
+    if (const auto line = Lines::get().of_program(frame)) return line;
+    const auto line = of_backward_pass();
+    return line != 0 ? line : Lines::get().of_line(frame);
+  });
+}
+
+LaunchSite in_program() noexcept {
+  return of_this_thread([](PyFrameObject* frame) { return Lines::get().of_program(frame); });
 }
 
 std::string describe(LaunchSite site) { return Lines::get().describe(site); }
@@ -181,7 +194,8 @@ std::string describe(LaunchSite site) { return Lines::get().describe(site); }
 }  // namespace
 
 void init_launch_sites(nb::module_&) {
-  static constexpr LaunchSiteFinder kFinder{.here = &here, .describe = &describe};
+  static constexpr LaunchSiteFinder kFinder{
+      .here = &here, .in_program = &in_program, .describe = &describe};
   install_launch_site_finder(kFinder);
 }
 

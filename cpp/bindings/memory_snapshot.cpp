@@ -173,7 +173,7 @@ DeviceState take(int device, const memory::PoolId* pool, bool include_traces) {
     const auto active = static_cast<std::size_t>(heap.statistics().active_bytes.current());
     heap.history().record(memory::Action::kSnapshot, nullptr, active, nullptr,
                           pool == nullptr ? memory::PoolId{} : *pool, {});
-    if (include_traces) state.trace = heap.history().entries();
+    if (include_traces && !backend::is_allocation_log()) state.trace = heap.history().entries();
     return state;
   });
 }

@@ -13,6 +13,7 @@ NB_MODULE(_C, m) {
   bindings::init_device(m);
   bindings::init_memory(m);
   bindings::init_memory_snapshot(m);
+  bindings::init_allocation_log(m);
   bindings::init_faults(m);
   bindings::init_random(m);
   bindings::init_graphs(m);

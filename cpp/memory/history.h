@@ -69,6 +69,7 @@ class History {
   void record(Action action, const void* address, std::size_t bytes, const Stream* stream,
               PoolId pool, Context context, std::string metadata = thread_metadata());
   std::vector<TraceEntry> entries() const;
+  std::size_t size() const noexcept { return ring_.size(); }
 
  private:
   HistoryOptions options_;
