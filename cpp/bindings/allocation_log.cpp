@@ -89,8 +89,9 @@ void init_allocation_log(nb::module_& m) {
         "The columns of the log, each as a buffer of 64-bit integers: backend::AllocationLabel "
         "describes those of allocations. Actions are the indices of `memory_actions`.");
   m.def("allocation_log_length", &length, nb::arg("device"), ReleaseGil());
-  m.def("set_allocation_tag", &backend::set_allocation_tag, nb::arg("tag"),
-        "Labels the thread's allocations with this number, and returns the one before, at first 0.");
+  m.def(
+      "set_allocation_tag", &backend::set_allocation_tag, nb::arg("tag"),
+      "Labels the thread's allocations with this number, and returns the one before, at first 0.");
   m.def("line_of_program", &describe, nb::arg("line"),
         "A line of the log as text, \"train.py:12 in step\"; empty for 0.");
   m.def("memory_of", &memory_of, nb::arg("tensor"),

@@ -1,4 +1,5 @@
-"""``python -m torch_openreg``: prints the facts for a bug report; ``--check`` also tests the device on this machine."""
+"""``python -m torch_openreg``: prints the facts for a bug report; ``--check`` also tests the device on this machine.
+``python -m torch_openreg fits PROGRAM`` says on which GPUs a program fits."""
 
 from __future__ import annotations
 
@@ -244,6 +245,10 @@ def dump(process: int) -> int:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["fits"]:
+        from .fits import command, launch
+
+        return command.main(sys.argv[2:], f"python -m {__package__} fits", launch.device_settings)
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
     parser.add_argument("--check", action="store_true", help="run a self-test of a few seconds")
     parser.add_argument("--dump", type=int, metavar="PID", help="print what the streams of a process wait for")

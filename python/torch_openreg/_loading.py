@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import torch
@@ -13,7 +14,9 @@ import torch
 from . import _build, _slot
 
 _ACCELERATORS = ("cuda", "xpu", "mtia", "mps")
-_AUTOLOAD = "TORCH_OPENREG_AUTOLOAD"  # all other settings are read in cpp/base/settings.cpp
+# All other settings are read in cpp/base/settings.cpp.
+_AUTOLOAD = "TORCH_OPENREG_AUTOLOAD"
+_FITS = "TORCH_OPENREG_FITS"
 _CHOICES = ("default", "force", "off")
 _HINT = "run `pip uninstall torch_openreg` or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
 
@@ -62,6 +65,10 @@ def load() -> None:
     patches.apply()
     _register_log()
     at_exit.follow_functions_at_exit()
+    if folder := os.environ.get(_FITS):
+        from .fits import program
+
+        program.prepare(Path(folder))
 
 
 def autoload_choice() -> str:

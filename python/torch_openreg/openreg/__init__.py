@@ -36,6 +36,7 @@ from .graphs import (
 from .host_memory import *
 from .machine import *
 from .memory import *
+from .memory_fits import fits as fits
 from .races import *
 from .random import *
 from .random import (

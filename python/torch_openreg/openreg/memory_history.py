@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,6 +55,8 @@ def _record_memory_history(
 ) -> None:
     """Starts or stops recording the history of device memory, on all devices; `_snapshot` returns it.
 
+    While `fits` measures the program, this has no effect, and warns.
+
     Args:
         enabled: ``"all"``: keep a history; ``"state"``: only the stacks of allocated memory; None: stop, and discard.
         context: which stacks are kept: ``"state"``, of allocated memory; ``"alloc"``, also of each allocation in the
@@ -85,6 +88,9 @@ def _record_memory_history(
     if not 1 <= max_entries <= sys.maxsize:
         raise RuntimeError(f"openreg: max_entries is out of range (got {max_entries}, expected 1 to {sys.maxsize})")
     _lazy_init()
+    if _C.is_allocation_log():
+        warnings.warn("openreg: _record_memory_history does nothing while fits records allocations", stacklevel=2)
+        return
     _C.record_memory_history(
         enabled is not None,
         enabled == "all",

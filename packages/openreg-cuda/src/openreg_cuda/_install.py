@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from . import _options, _patches, _profiles, _properties, _torch_c
+from . import _options, _patches, _properties, _torch_c
+from .device.fits.profiles import DEFAULT, PROFILES
 
 _PACKAGES = ("graphs", "memory", "random", "streams", "nvtx", "profiler")
 # Those of torch.cuda that the device's module does not replace: packages, whose contents it replaces below, and classes
@@ -59,18 +60,16 @@ def install(module: ModuleType) -> None:
             raise AttributeError(f"module 'torch.cuda' has no attribute {name!r}") from None
 
     cuda.__getattr__ = __getattr__  # type: ignore[method-assign]
-    profile = _options.current().profile
+    gpu = _options.current().gpu
     _C = importlib.import_module(".device._C", __package__)
-    _properties.answer_from_the_profile(module, profile)
-    if profile is not _profiles.PROFILES[_profiles.DEFAULT]:
-        _C.set_gpu(*profile.capability, profile.multiprocessors, profile.threads)
+    _properties.answer_from_the_profile(module, gpu)
+    if gpu is not PROFILES[DEFAULT].gpu:
+        _C.set_gpu(*gpu.capability, gpu.multiprocessors, gpu.threads)
     _torch_c.supply(module, _C)
     _patches.originals.update(originals)
     _patches.apply(module, _C)
     _module = module
-    print(
-        f"openreg-cuda: CUDA is emulated on the CPU ({profile.name}): results and times are the CPU's", file=sys.stderr
-    )
+    print(f"openreg-cuda: CUDA is emulated on the CPU ({gpu.name}): results and times are the CPU's", file=sys.stderr)
 
 
 def _is_of(module: ModuleType, name: str) -> bool:

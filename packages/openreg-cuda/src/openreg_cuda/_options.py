@@ -6,10 +6,11 @@ import functools
 import os
 from dataclasses import dataclass
 
-from ._profiles import DEFAULT, PROFILES, Profile
+from .device.fits.profiles import DEFAULT, MOST_DEVICES, PROFILES, Gpu, Profile
 
 VARIABLE = "OPENREG_CUDA"
-_MOST_DEVICES = 16
+NAMES = [name for name, profile in PROFILES.items() if profile.gpu is not None]
+"""The profiles that the device can have."""
 
 
 @dataclass(frozen=True)
@@ -17,15 +18,20 @@ class Options:
     profile: Profile
     devices: int | None  # None: as many as TORCH_OPENREG_DEVICES says
 
+    @property
+    def gpu(self) -> Gpu:
+        assert self.profile.gpu is not None
+        return self.profile.gpu
+
 
 def parse(text: str) -> Options:
     """Raises ValueError if `text` is malformed."""
     name, colon, count = text.partition(":")
     key = DEFAULT if name == "1" else name.lower()
-    if key not in PROFILES or (colon and not (count.isdecimal() and 1 <= int(count) <= _MOST_DEVICES)):
+    if key not in NAMES or (colon and not (count.isdecimal() and 1 <= int(count) <= MOST_DEVICES)):
         raise ValueError(
-            f"openreg: {VARIABLE} is malformed (got {text!r}, expected 1, or one of {', '.join(PROFILES)}, optionally "
-            f"with a number of devices from 1 to {_MOST_DEVICES}, as in a100:2)"
+            f"openreg: {VARIABLE} is malformed (got {text!r}, expected 1, or one of {', '.join(NAMES)}, optionally "
+            f"with a number of devices from 1 to {MOST_DEVICES}, as in a100:2)"
         )
     return Options(PROFILES[key], int(count) if colon else None)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from ._profiles import Profile
+from .device.fits.profiles import Gpu, Profile
 
 _MEMORY = "TORCH_OPENREG_MEMORY"
-_GIB = 1 << 30
+_MIB, _GIB = 1 << 20, 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,20 +60,20 @@ DeviceProperties.__name__ = DeviceProperties.__qualname__ = "_CudaDeviceProperti
 
 def limit_memory(profile: Profile) -> None:
     """Gives devices the memory of the GPU, unless the environment sets it, or the machine has less."""
-    if profile.memory is None or _MEMORY in os.environ:
+    if profile.gpu is None or profile.total is None or _MEMORY in os.environ:
         return
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if profile.memory * _GIB <= machine:
-        os.environ[_MEMORY] = f"{profile.memory}GiB"
+    if profile.total * _MIB <= machine:
+        os.environ[_MEMORY] = f"{profile.total}MiB"
         return
     print(
-        f"openreg-cuda: {profile.name} has {profile.memory} GiB of memory, but this machine has only "
+        f"openreg-cuda: {profile.gpu.name} has {profile.total / 1024:.1f} GiB of memory, but this machine has only "
         f"{machine // _GIB} GiB, which all devices share",
         file=sys.stderr,
     )
 
 
-def answer_from_the_profile(module: ModuleType, profile: Profile) -> None:
+def answer_from_the_profile(module: ModuleType, gpu: Gpu) -> None:
     """torch.cuda's functions about a device's properties."""
     cuda: Any = torch.cuda
     original = module.get_device_properties
@@ -81,18 +81,18 @@ def answer_from_the_profile(module: ModuleType, profile: Profile) -> None:
     @functools.cache
     def properties_of(index: int) -> DeviceProperties:
         ours = original(index)
-        multiprocessor, block = profile.shared
+        multiprocessor, block = gpu.shared
         return DeviceProperties(
-            name=profile.name,
-            major=profile.capability[0],
-            minor=profile.capability[1],
+            name=gpu.name,
+            major=gpu.capability[0],
+            minor=gpu.capability[1],
             total_memory=ours.total_memory,
-            multi_processor_count=profile.multiprocessors,
+            multi_processor_count=gpu.multiprocessors,
             uuid=ours.uuid,
-            L2_cache_size=profile.l2 << 20,
+            L2_cache_size=gpu.l2 << 20,
             shared_memory_per_block_optin=block << 10,
             shared_memory_per_multiprocessor=multiprocessor << 10,
-            max_threads_per_multi_processor=profile.threads,
+            max_threads_per_multi_processor=gpu.threads,
         )
 
     def get_device_properties(device: Any = None) -> DeviceProperties:

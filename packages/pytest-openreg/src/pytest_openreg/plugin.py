@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import device, faults, isolation, outstanding, request as requested, schedules
+from . import device, faults, fits, isolation, outstanding, request as requested, schedules
 
 if TYPE_CHECKING:
     import torch
@@ -107,6 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "openreg_fault('oom@allocation:3', ...): these faults, as in TORCH_OPENREG_FAULTS, are injected in the test; "
         "it fails if one of them does not occur",
     )
+    fits.declare_marker(config)
     config.addinivalue_line(
         "markers",
         "openreg_schedules: --openreg-schedules=N runs the test under the adversarial schedules of the device",
@@ -155,6 +156,7 @@ def _forks(config: pytest.Config) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         requested.check_marker(item)
+        fits.check_marker(item)
         for specification in requested.faults(item):
             if problem := faults.check(item, specification):
                 raise pytest.UsageError(f"openreg: {item.nodeid}: invalid openreg_fault: {problem}")
@@ -235,7 +237,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     with _collecting(item, "call", captures_after=outstanding.last_capture()), _sync_debug_mode(item), _races(item):
-        with faults.of_marker(item):
+        with faults.of_marker(item), fits.of_marker(item):
             result = yield
         faults.sweep(item)
         return result

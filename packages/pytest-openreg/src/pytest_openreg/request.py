@@ -46,7 +46,7 @@ def is_watching(options: argparse.Namespace) -> bool:
 
 def asks_for_device(item: pytest.Item) -> bool:
     """Whether the test itself requests the device, by the fixture or by a marker."""
-    markers = ("openreg", "openreg_fault")
+    markers = ("openreg", "openreg_fault", "openreg_fits")
     return "openreg" in getattr(item, "fixturenames", ()) or any(map(item.get_closest_marker, markers))
 
 

@@ -1,0 +1,95 @@
+"""Whether a program fits on a GPU, from what its processes have measured. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .profiles import PROFILES
+from .report import DeviceReport, Moment, Report
+
+
+def size(count: float) -> str:
+    """Bytes as text: ``"52.30 GiB"``."""
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if abs(count) >= 1 << shift:
+            return f"{count / (1 << shift):.2f} {unit}"
+    return f"{count:.0f} bytes"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a program fits on a GPU.
+
+    Attributes:
+        profile: the name of the GPU.
+        fits: None if the measurement does not say.
+        usable: bytes that PyTorch can reserve there.
+        needed: what the allocator reserved or, if the program ran out of memory, what tensors held with the request.
+        at: where the program needs the most, or where it ran out of memory.
+        context_assumed: whether the size of the CUDA context there is not known.
+    """
+
+    profile: str
+    fits: bool | None
+    usable: int
+    needed: int
+    at: Moment
+    context_assumed: bool
+
+    def __str__(self) -> str:
+        peak = f"{self.needed / 2**30:.2f} of {self.usable / 2**30:.2f} GiB"
+        if self.fits is None:
+            return f"{self.profile}: not known, peak {peak}, a run with its memory decides"
+        if self.fits:
+            return f"fits on {self.profile}: peak {peak}"
+        return f"does not fit on {self.profile}: peak {peak} {self.at}"
+
+
+def largest(reports: Sequence[Report]) -> tuple[Report, DeviceReport]:
+    """The device of all processes that ran out of memory or, if none did, that needs most."""
+    every = [(report, device) for report in reports for device in report.devices]
+    return max(every, key=lambda one: (_ran_out(one[0], one[1]), one[1].reserved, one[1].allocated))
+
+
+def _ran_out(report: Report, device: DeviceReport) -> bool:
+    return report.out_of_memory is not None and bool(device.failures)
+
+
+def judge(profile: str, reports: Sequence[Report], usable: int) -> Verdict:
+    """The verdict for a GPU.
+
+    Args:
+        profile: its name.
+        reports: of all processes of a run.
+        usable: the bytes that a device could reserve in that run.
+    """
+    of, device = largest(reports)
+    limit = PROFILES[profile].usable
+    assumed = PROFILES[profile].context is None
+    failure = of.out_of_memory
+    if failure is not None and _ran_out(of, device):
+        needed = failure.allocated + failure.requested
+        return Verdict(profile, False if limit <= usable else None, limit, needed, failure.when, assumed)
+    if device.reserved <= limit:
+        return Verdict(profile, True, limit, device.reserved, device.at, assumed)
+    if device.allocated > limit:
+        return Verdict(profile, False, limit, device.allocated, device.at, assumed)
+    # With less memory the allocator releases its cache earlier, and may come through.
+    return Verdict(profile, None, limit, device.reserved, device.at, assumed)
+
+
+def sentence(verdicts: Sequence[Verdict]) -> str:
+    """``"fits on h100, h200; not on a100-40: peak 52.30 of 38.90 GiB in `layers.17.mlp`, forward of step 1"``"""
+    fit = [verdict.profile for verdict in verdicts if verdict.fits]
+    unknown = [verdict.profile for verdict in verdicts if verdict.fits is None]
+    fail = [verdict for verdict in verdicts if verdict.fits is False]
+    parts = [f"fits on {', '.join(fit)}"] if fit else []
+    if unknown:
+        parts.append(f"not known for {', '.join(unknown)}")
+    if fail:
+        most = max(fail, key=lambda verdict: verdict.usable)
+        names = ", ".join(verdict.profile for verdict in fail)
+        peak = f"peak {most.needed / 2**30:.2f} of {most.usable / 2**30:.2f} GiB {most.at}"
+        parts.append(f"{'not' if parts else 'does not fit'} on {names}: {peak}")
+    return "; ".join(parts)
