@@ -246,9 +246,9 @@ def dump(process: int) -> int:
 
 def main() -> int:
     if sys.argv[1:2] == ["fits"]:
-        from .fits import command, launch
+        from .fits import command, run
 
-        return command.main(sys.argv[2:], f"python -m {__package__} fits", launch.device_settings)
+        return command.main(sys.argv[2:], f"python -m {__package__} fits", run.device_settings)
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
     parser.add_argument("--check", action="store_true", help="run a self-test of a few seconds")
     parser.add_argument("--dump", type=int, metavar="PID", help="print what the streams of a process wait for")

@@ -12,6 +12,7 @@ import torch
 from .. import _C
 from .kinds import PHASES, Kinds
 from .log import Before, Log
+from .modules import Modules
 from .report import KINDS, Curve, DeviceReport, Moment, OutOfMemory
 
 PLACES = 480
@@ -20,10 +21,10 @@ PLACES = 480
 
 def analyse(
     device: int,
-    names: list[str],
+    modules: Modules,
     before: Before,
     marks: list[tuple[int, int, int, str, str]],
-    steps: list[int],
+    steps: list[int] | None,
     total: int,
     failed: bool,
 ) -> DeviceReport | None:
@@ -31,20 +32,20 @@ def analyse(
 
     Args:
         device: its index.
-        names: the names of modules, by tag.
+        modules: those that ran.
         before: what the device held when the recording began.
         marks: see `Owners`.
-        steps: the length of the log at the end of each step.
+        steps: the length of the log at the end of each step; None: the program has no optimizer.
         total: the device's memory.
         failed: whether the failure of an allocation ended the program, so that the moment of the failure is described.
     """
     log = Log(device, before)
     if len(log.size) == 0:
         return None
-    steps = [length + log.first for length in steps]
-    kinds = Kinds(log, names, [tuple(mark[1:]) for mark in marks if mark[0] == device])  # type: ignore[misc]
+    ends = None if steps is None else [length + log.first for length in steps]
+    kinds = Kinds(log, modules, [tuple(mark[1:]) for mark in marks if mark[0] == device])  # type: ignore[misc]
     allocated, reserved = log.deltas().cumsum(0), log.reserved()
-    describe = _describe(log, kinds, steps)
+    describe = _describe(log, kinds, ends)
     failures = [
         OutOfMemory(size, int(allocated[event]), int(reserved[event]), describe(event))
         for event, size in log.failures()
@@ -62,17 +63,17 @@ def analyse(
         kinds={kind: by_kind[kind] for kind in KINDS if by_kind[kind]},
         modules=dict(sorted(by_module.items(), key=lambda item: -sum(item[1].values()))),
         lines=dict(by_line.most_common()),
-        curve=_curve(log, kinds, allocated, reserved, steps),
+        curve=_curve(log, kinds, allocated, reserved, ends or []),
         allocations=len(log.size) - len(before.blocks),
         failures=failures,
     )
 
 
-def _describe(log: Log, kinds: Kinds, steps: list[int]) -> Callable[[int], Moment]:
+def _describe(log: Log, kinds: Kinds, steps: list[int] | None) -> Callable[[int], Moment]:
     def describe(event: int) -> Moment:
         """What ran at an allocation, or at one that failed."""
         block = int(log.block[event])
-        step = bisect_left(steps, event + 1) + 1 if steps else None
+        step = None if steps is None else bisect_left(steps, event + 1) + 1
         if block >= 0:
             phase = PHASES[int(kinds.phase[block])]
             return Moment(step, phase, kinds.name(int(kinds.module_tag[block])), _line(int(kinds.line[block])))

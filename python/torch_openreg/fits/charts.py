@@ -96,12 +96,12 @@ def _ticks(top: float) -> Iterator[float]:
 
 def grouped(modules: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
     """Modules with those below them, as deep as there is room for."""
-    depth, found = 1, _at_depth(modules, 1)
-    while depth < 12:
-        deeper = _at_depth(modules, depth + 1)
-        if len(deeper) > _CELLS or len(deeper) == len(found):
+    found = _at_depth(modules, 1)
+    for depth in range(2, 2 + max((name.count(".") for name in modules), default=0)):
+        deeper = _at_depth(modules, depth)
+        if len(deeper) > _CELLS:
             break
-        depth, found = depth + 1, deeper
+        found = deeper
     return found
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from . import text
-from .launch import Environment, FitsError, Program, Run, run
 from .page import page
 from .profiles import PROFILES, parse as parse_profile, with_memory
 from .report import VERSION, Ended
+from .run import Environment, FitsError, Program, Run, run
 from .search import Found, parse as parse_search, search, table
 from .verdict import Verdict, judge, largest, sentence, size
 
@@ -48,11 +48,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A run with further arguments, beside the one without; `needed` is what the allocator reserved, in bytes."""
+    """A run with further arguments, beside the one without; `needed` is what the allocator reserved, in bytes, None if
+    the program ran out of memory."""
 
     arguments: list[str]
     verdicts: list[Verdict]
-    needed: int
+    needed: int | None
 
 
 def main(arguments: Sequence[str], prog: str, settings: Environment, names: Sequence[str] | None = None) -> int:
@@ -204,10 +205,10 @@ def _report(options: Options, settings: Environment) -> int:
         other, others = _measure(options, settings, program)
         if not others or _failed(other):
             raise FitsError(f"the program fails with {shlex.join(arguments)} (exit status {other.status})")
-        comparisons.append(Comparison(arguments, others, largest(other.reports)[1].reserved))
+        comparisons.append(Comparison(arguments, others, _needed(other)))
     for line in text.lines(done.reports, verdicts):
         print(line)
-    for line in _comparison_lines(comparisons, largest(done.reports)[1].reserved):
+    for line in _comparison_lines(comparisons, _needed(done)):
         print(line)
     _write(options, done, verdicts, comparisons, None)
     if _failed(done):
@@ -216,12 +217,20 @@ def _report(options: Options, settings: Environment) -> int:
     return 0 if (all(fits) if len(options.profiles) < len(with_memory()) else any(fits)) else 1
 
 
-def _comparison_lines(comparisons: Sequence[Comparison], needed: int) -> list[str]:
+def _needed(done: Run) -> int | None:
+    report, device = largest(done.reports)
+    return None if report.out_of_memory else device.reserved
+
+
+def _comparison_lines(comparisons: Sequence[Comparison], needed: int | None) -> list[str]:
     lines = ["", "what would help"] if comparisons else []
     for one in comparisons:
-        change = one.needed - needed
-        less = f"{size(-change)} less" if change < 0 else f"{size(change)} more" if change else "the same"
-        lines.append(f"  {shlex.join(one.arguments)}: {less}; {sentence(one.verdicts)}")
+        parts = [sentence(one.verdicts)]
+        if needed is not None and one.needed is not None:
+            change = one.needed - needed
+            less = f"{size(-change)} less" if change < 0 else f"{size(change)} more" if change else "the same"
+            parts.insert(0, less)
+        lines.append(f"  {shlex.join(one.arguments)}: {'; '.join(parts)}")
     return lines
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 
 from .log import ACCUMULATES, Log, is_forward, is_optimizer, is_workspace
-from .modules import FIRST_MODULE
+from .modules import FIRST_MODULE, Modules
 from .report import KINDS, Kind
 
 PHASES = ("outside of modules", "forward", "backward", "recomputation", "optimizer")
@@ -24,8 +24,10 @@ _CODES = {kind: code for code, kind in enumerate(KINDS)}
 class Kinds:
     """For each block of the log: `kind` (an index of `KINDS`), `phase` (of `PHASES`), `module` (a name) and `line`."""
 
-    def __init__(self, log: Log, names: list[str], marks: list[tuple[int, int, str, str]]) -> None:
+    def __init__(self, log: Log, modules: Modules, marks: list[tuple[int, int, str, str]]) -> None:
         self._log = log
+        self._names = modules.names
+        self._gathers = torch.tensor([False] * FIRST_MODULE + modules.gathers)
         self.phase = self._phases()
         of_forward = self._nodes()
         self.module_tag = log.tag.clone()
@@ -34,7 +36,6 @@ class Kinds:
         self.module_tag[known] = log.tag[of_forward[known]]
         self.line[known] = log.line[of_forward[known]]
         self.kind = self._kinds()
-        self._names = names
         self._owners: dict[int, str] = {}
         for block, found in log.marked(marks).items():
             # The strongest mark, and its module if it names one.
@@ -58,7 +59,7 @@ class Kinds:
         phase[self._makes_nodes() & ~in_module] = FORWARD
         phase[is_optimizer(log.tag)] = OPTIMIZER
         phase[log.backward] = BACKWARD
-        phase[log.backward & in_module] = RECOMPUTATION
+        phase[log.backward & in_module & ~self._gathers[log.tag]] = RECOMPUTATION
         return phase
 
     def _makes_nodes(self) -> torch.Tensor:
@@ -102,6 +103,7 @@ class Kinds:
         passes = (self.phase == FORWARD) | (self.phase == RECOMPUTATION)
         kind[passes] = torch.where(self._is_kept()[passes], _CODES[Kind.ACTIVATIONS], _CODES[Kind.FORWARD])
         kind[(self.phase == RECOMPUTATION) & (kind == _CODES[Kind.FORWARD])] = _CODES[Kind.BACKWARD]
+        kind[self._gathers[log.tag]] = _CODES[Kind.GATHERED]
         kind[is_workspace(log.tag)] = _CODES[Kind.WORKSPACES]
         return kind
 

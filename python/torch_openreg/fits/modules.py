@@ -30,7 +30,8 @@ class Modules:
 
     def __init__(self) -> None:
         self.names: list[str] = []  # by tag - FIRST_MODULE
-        self._tags: dict[str, int] = {}
+        self.gathers: list[bool] = []  # by tag - FIRST_MODULE: whether it is of parameters that FSDP gathers
+        self._tags: dict[tuple[str, bool], int] = {}
         self._names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._here = _OfThread()
@@ -45,13 +46,18 @@ class Modules:
         for handle in self._handles:
             handle.remove()
 
-    def tag(self, name: str) -> int:
+    def tag(self, name: str, gathers: bool = False) -> int:
         """The tag of a module of this name."""
-        tag = self._tags.get(name)
+        tag = self._tags.get((name, gathers))
         if tag is None:
-            tag = self._tags[name] = FIRST_MODULE + len(self.names)
+            tag = self._tags[name, gathers] = FIRST_MODULE + len(self.names)
             self.names.append(name)
+            self.gathers.append(gathers)
         return tag
+
+    def gathering_tag(self, tag: int) -> int:
+        """The tag of parameters that are gathered while `tag` is set."""
+        return self.tag(self.names[tag - FIRST_MODULE] if tag >= FIRST_MODULE else "", gathers=True)
 
     def name(self, module: nn.Module) -> str:
         """As `named_modules` of the outermost module that was called has it, without wrappers."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
 from .modules import Modules
@@ -18,12 +17,14 @@ from .report import Kind
 def parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors with memory that a tensor consists of: DTensor and others wrap one or several."""
     wrapper: Any = tensor
-    if not is_traceable_wrapper_subclass(wrapper):
+    if not hasattr(wrapper, "__tensor_flatten__"):
         yield tensor
         return
     names, _ = wrapper.__tensor_flatten__()
     for name in names:
-        yield from parts(getattr(wrapper, name))
+        part = getattr(wrapper, name)
+        if isinstance(part, torch.Tensor):  # a DTensor has its mesh, too
+            yield from parts(part)
 
 
 class Owners:
@@ -34,6 +35,8 @@ class Owners:
         self.marks: list[tuple[int, int, int, str, str]] = []
         """The device, the length of its log at that time, the address, the kind and the module."""
         self._lengths: dict[int, int] = {}
+        self.optimizers = False
+        """Whether `of_everything` has found one."""
         self._half_precision = False  # whether a module has such parameters
         self._modules_of: dict[int, str] = {}  # by the id of a parameter
 
@@ -92,6 +95,7 @@ class Owners:
                 self._of_module(module)
         for optimizer in optimizers:
             if "param_groups" in vars(optimizer):
+                self.optimizers = True
                 self.of_optimizer(optimizer)
 
     def _gradients(self, parameter: torch.Tensor, module: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .charts import Line, curve_chart, kind_class, treemap
 from .report import DeviceReport, Report
-from .text import ran
+from .text import by_module, ran
 from .verdict import Verdict, largest, sentence, size
 
 _STYLE = Path(__file__).with_name("page.css")
@@ -32,7 +32,7 @@ def page(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> str:
         _table("kind", device.kinds, device.held),
         f"<h2>By module, {at}</h2>",
         treemap(device.modules),
-        _table("module", {name: sum(kinds.values()) for name, kinds in device.modules.items()}, device.held),
+        _table("module", by_module(device), device.held),
         f"<h2>By line, {at}</h2>",
         _table("line", device.lines, device.held),
     ]

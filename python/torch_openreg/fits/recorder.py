@@ -21,6 +21,7 @@ from torch.optim.optimizer import (
 
 from .. import _C, openreg
 from ..openreg.memory_hooks import register_out_of_memory_hook
+from . import gathered
 from .analysis import analyse
 from .log import Before
 from .modules import OPTIMIZER, Modules
@@ -51,6 +52,7 @@ class Recorder:
         _C.begin_allocation_log()
         self._modules = Modules()
         self._owners = Owners(self._modules)
+        gathered.follow(self._modules)
         self._modules.on_root.append(self._root_begins)
         self._handles = (
             register_optimizer_step_pre_hook(self._step_begins),
@@ -135,14 +137,14 @@ class Recorder:
         failed = ended == Ended.OUT_OF_MEMORY
         devices = []
         for device in self._devices:
-            ends = [lengths[device] for lengths in self._ends]
+            ends = [lengths[device] for lengths in self._ends] if self._owners.optimizers else None
             total = openreg.mem_get_info(device)[1]
-            report = analyse(device, self._modules.names, self._before[device], self._owners.marks, ends, total, failed)
+            report = analyse(device, self._modules, self._before[device], self._owners.marks, ends, total, failed)
             if report is not None:
                 report.retries = openreg.memory_stats(device).get("num_alloc_retries", 0)
                 devices.append(report)
         self._stop()
-        found = _C.compute_report() if hasattr(_C, "compute_report") else None
+        computes = _C.computes()
         self._report = Report(
             program=list(sys.argv),
             ended=ended,
@@ -151,13 +153,14 @@ class Recorder:
             rank=0,
             host=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
             devices=devices,
-            computed=found is None,
-            values=list(found["unknown_reads"]) if found else [],
+            computed=computes,
+            values=[] if computes else list(_C.compute_report()["unknown_reads"]),
         )
         return self._report
 
     def _stop(self) -> None:
         self._modules.remove()
+        gathered.unfollow()
         for handle in self._handles:
             handle.remove()
         _C.end_allocation_log()

@@ -15,6 +15,7 @@ class Kind:
     """What memory is for, in the order in which reports list it."""
 
     PARAMETERS = "parameters"
+    GATHERED = "parameters, gathered"
     BUFFERS = "buffers"
     GRADIENTS = "gradients"
     OPTIMIZER_STATE = "optimizer state"
@@ -51,9 +52,15 @@ class Moment:
     line: str
 
     def __str__(self) -> str:
-        parts = [f"in `{self.module}`"] if self.module else []
-        parts.append(self.phase if self.step is None else f"{self.phase} of step {self.step}")
-        text = ", ".join(parts)
+        step = "" if self.step is None else f" of step {self.step}"
+        if self.module:
+            text = f"in `{self.module}`, {self.phase}{step}"
+        elif self.phase in ("forward", "backward"):
+            text = f"in the {self.phase} pass{step}"
+        elif self.phase in ("recomputation", "optimizer"):
+            text = f"in the {self.phase}{step}"
+        else:
+            text = self.phase + step.replace(" of ", ", ")
         return f"{text} ({self.line})" if self.line else text
 
 

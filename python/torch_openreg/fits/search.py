@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .launch import FitsError
+from .run import FitsError
 from .verdict import Verdict, size
 
 _FORM = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(\d+)\.\.(\d+)")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from .report import Ended, Report
+from .charts import grouped
+from .report import DeviceReport, Ended, Report
 from .verdict import Verdict, largest, sentence, size
 
 ROWS = 8
@@ -42,10 +43,15 @@ def lines(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Iterator[st
             yield f"          {value['count']:>6}  {value['op']} at {value['line']}"
     at = "when memory ran out" if failure is not None else "at the peak"
     yield from _table(f"by kind, {at}", device.kinds, device.held, len(device.kinds))
-    modules = {name or "(none)": sum(kinds.values()) for name, kinds in device.modules.items()}
-    yield from _table(f"by module, {at}", modules, device.held, ROWS)
+    yield from _table(f"by module, {at}", by_module(device), device.held, ROWS)
     by_line = {line or "(no line of the program)": count for line, count in device.lines.items()}
     yield from _table(f"by line, {at}", by_line, device.held, ROWS)
+
+
+def by_module(device: DeviceReport) -> dict[str, int]:
+    """The bytes of modules with those below them, largest first."""
+    sums = {name or "(none)": sum(kinds.values()) for name, kinds in grouped(device.modules).items()}
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
 def ran(report: Report) -> str:

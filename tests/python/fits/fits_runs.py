@@ -1,4 +1,4 @@
-"""Runs ``python -m torch_openreg fits`` on small programs, which the device computes quickly."""
+"""Runs ``python -m torch_openreg fits`` on small programs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Result:
 def fits(folder: Path, code: str, *options: str, arguments: tuple[str, ...] = (), **variables: str) -> Result:
     """The command in a folder, whose train.py is the code."""
     (folder / "train.py").write_text(code)
-    files = ["--json", "report.json", "--html", "report.html", "--compute"]
+    files = ["--json", "report.json", "--html", "report.html"]
     command = [sys.executable, "-m", "torch_openreg", "fits", *files, *options, "train.py", *arguments]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=200, env={**os.environ, **variables}

@@ -187,6 +187,26 @@ def a_program_without_a_backward_pass_keeps_what_it_passes_between_modules():
     assert device.at.step is None
 
 
+def a_sharded_model_holds_its_part_and_gathers_modules():
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+    with MODULE.fits("h100") as report:
+        model = nn.Sequential(*(linear() for _ in range(4)))
+        for module in model:
+            fully_shard(module)
+        fully_shard(model)
+        train(model, torch.optim.AdamW(model.parameters(), foreach=True))
+    dist.destroy_process_group()
+    device = report.device
+    check_sums(device)
+    assert most(device, "parameters") == most(device, "gradients") == 4 * WEIGHT // 8
+    assert most(device, "optimizer state") == 2 * 4 * WEIGHT // 8
+    assert most(device, "parameters, gathered") in (WEIGHT, 2 * WEIGHT)  # the next module is gathered in advance
+
+
 def memory_that_was_held_before_counts_and_is_classified():
     model, kept = linear(), batch()
     with MODULE.fits("h100") as report:

@@ -28,6 +28,22 @@ def test_a_training_is_ended_after_its_steps_and_the_report_has_exact_sums(tmp_p
     assert "openreg: step 1 of 2 after " in result.errors
 
 
+def test_computing_changes_no_figure(tmp_path):
+    first, second = (fits(tmp_path, TRAIN, *options).json["reports"][0] for options in ([], ["--compute"]))
+    assert (first["computed"], second["computed"]) == (False, True)
+    for name in ("kinds", "modules", "lines", "allocated", "reserved", "allocations", "at"):
+        assert first["devices"][0][name] == second["devices"][0][name], name
+
+
+def test_reads_of_values_that_are_not_computed_are_reported_with_their_lines(tmp_path):
+    code = TRAIN.replace("    optimizer.step()", "    print(float(model.weight.sum()))\n    optimizer.step()")
+    result = fits(tmp_path, code, "--steps", "2")
+    assert result.status == 0, result.errors
+    (value,) = result.json["reports"][0]["values"]
+    assert value["count"] == 2 and value["line"].startswith("train.py:9 in ")
+    assert "values    not computed; the program read 2 that are unknown:" in result.output
+
+
 def test_functions_at_exit_run_when_a_program_is_ended(tmp_path):
     code = "import atexit; atexit.register(print, 'at exit')\ntry:\n  " + "\n  ".join(TRAIN.strip().splitlines())
     code += "\nexcept Exception: print('caught')\nfinally: print('finally')\nprint('the end')"
@@ -136,7 +152,7 @@ for _ in range(100):
     optimizer.step()
 """
     (tmp_path / "ddp.py").write_text(code)
-    command = [sys.executable, "-m", "torch_openreg", "fits", "--compute", "--steps", "2", "--profile", "t4"]
+    command = [sys.executable, "-m", "torch_openreg", "fits", "--steps", "2", "--profile", "t4"]
     command += ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "ddp.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
@@ -159,7 +175,7 @@ time.sleep(600)
         "sys.exit(max(rank.wait() for rank in ranks))"
     )
     (tmp_path / "rank.py").write_text(code)
-    command = [sys.executable, "-m", "torch_openreg", "fits", "--compute", "--profile", "t4", "ranks.py"]
+    command = [sys.executable, "-m", "torch_openreg", "fits", "--profile", "t4", "ranks.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("does not fit on t4: peak 1024.00 of 14.17 GiB outside of modules (")
@@ -225,9 +241,9 @@ def test_the_json_has_the_documented_fields(tmp_path):
     ],
 )
 def test_wrong_use_is_one_sentence(capsys, arguments, message):
-    from torch_openreg.fits import command, launch
+    from torch_openreg.fits import command, run
 
-    assert command.main(arguments, "fits", launch.device_settings) == 2
+    assert command.main(arguments, "fits", run.device_settings) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"openreg: {message}")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from fits_runs import TRAIN, fits
 
-from torch_openreg.fits.launch import FitsError
 from torch_openreg.fits.report import Moment
+from torch_openreg.fits.run import FitsError
 from torch_openreg.fits.search import Range, parse, search, table
 from torch_openreg.fits.verdict import Verdict
 

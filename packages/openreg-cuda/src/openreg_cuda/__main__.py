@@ -13,7 +13,7 @@ import shutil
 import sys
 
 from ._options import NAMES, VARIABLE, parse
-from .device.fits import command as fits, launch
+from .device.fits import command as fits, run
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
 def _settings(profile: str, devices: int | None) -> dict[str, str]:
     """The environment of a program that is measured: the GPU's name and properties, and its memory on any machine."""
     request = profile if devices is None else f"{profile}:{devices}"
-    return {**launch.device_settings(profile, None), VARIABLE: request}
+    return {**run.device_settings(profile, None), VARIABLE: request}
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ SETTINGS = (
     "faults",
     "sticky_errors",
     "executor",
+    "compute",
 )
 """The keywords of `@pytest.mark.openreg` that stand for the TORCH_OPENREG_ variable of the same name."""
 
