@@ -81,8 +81,10 @@ def search(range: Range, attempt: Callable[[int], Verdict]) -> Found:
 
 
 def table(found: Found) -> list[str]:
-    """The runs as text, by value."""
+    """The runs as text, by value. One that ran out of memory has not shown how much it needs."""
     lines = [f"{found.range.name:>12}  {'needs':>12}  fits"]
     for one in sorted(found.tries, key=lambda one: one.value):
-        lines.append(f"{one.value:>12}  {size(one.verdict.needed):>12}  {'yes' if one.verdict.fits else 'no'}")
+        fits = bool(one.verdict.fits)
+        needs = size(one.verdict.needed) if fits else f"> {size(one.verdict.usable)}"
+        lines.append(f"{one.value:>12}  {needs:>12}  {'yes' if fits else 'no'}")
     return lines

@@ -49,8 +49,8 @@ def test_runs_are_printed_by_value():
         "       batch         needs  fits",
         "           1     40.00 GiB  yes",
         "           2     80.00 GiB  yes",
-        "           3    120.00 GiB  no",
-        "           4    160.00 GiB  no",
+        "           3  > 100.00 GiB  no",
+        "           4  > 100.00 GiB  no",
     ]
 
 
