@@ -15,6 +15,7 @@
 #include "base/device_name.h"
 #include "base/error.h"
 #include "base/mutex.h"
+#include "base/settings.h"
 #include "memory/device_heap.h"
 #include "runtime/device_health.h"
 #include "runtime/fault_table.h"
@@ -101,6 +102,10 @@ bool has_block(const c10::Storage& storage, const IpcHandle& handle) {
 
 IpcHandle share_storage(const c10::Storage& storage) {
   const int device = storage.device().index();
+  TORCH_CHECK(
+      computes(), "openreg: tensors of ", storage.device(),
+      " cannot be sent to another process while devices do not compute, because their memory "
+      "has no contents to share; send tensor.cpu(), or the sizes");
   translate_errors([&] {
     check_usable();
     check_healthy(device);
