@@ -47,6 +47,7 @@ constexpr std::array<Variable, 17> kVariables{{
     {"FAULTS", ""},
     {"STICKY_ERRORS", "0"},
     {"EXECUTOR", "thread"},
+    {"FAKE_WORLD", ""},
     {"COMPUTE", "1"},
     {"AUTOLOAD", "default"},  // read in Python, as is the next
     {"FITS", ""},
@@ -54,6 +55,7 @@ constexpr std::array<Variable, 17> kVariables{{
 
 constexpr int kMaxEngines = 1024;
 constexpr int kMostTraceRecords = 1 << 30;
+constexpr int kMostRanks = 1 << 16;
 // From one huge page, the unit in which memory is committed, to what fits into an address space of
 // 47 bits.
 constexpr std::size_t kMinMemory = std::size_t{2} << 20;
@@ -239,6 +241,7 @@ Settings read_settings() {
   result.faults = read_faults("TORCH_OPENREG_FAULTS");
   result.sticky_errors = read_switch("TORCH_OPENREG_STICKY_ERRORS");
   result.executor_process = read_executor("TORCH_OPENREG_EXECUTOR");
+  result.fake_world = read_integer("TORCH_OPENREG_FAKE_WORLD", kMostRanks);
   result.compute = read_switch("TORCH_OPENREG_COMPUTE");
   if (!result.compute) expect_no_contents(result);
   return result;

@@ -59,6 +59,9 @@ struct Settings {
   /// TORCH_OPENREG_EXECUTOR: "thread" or "process". Each device's kernels run in a process of
   /// their own (executor.h).
   bool executor_process = false;
+  /// TORCH_OPENREG_FAKE_WORLD: ranks of torch.distributed of which only this process exists, 1 to
+  /// 65536; 0 if it is not set. Read in Python (fake_world.py).
+  int fake_world = 0;
   /// TORCH_OPENREG_COMPUTE: 0 or 1. 0: commands are launched, ordered and counted, but kernels run
   /// only on small tensors, and device memory is reserved, not used (memory/value_tracker.h).
   bool compute = true;

@@ -2,11 +2,17 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
+#include <vector>
 
 #include "base/once.h"
 #include "bindings/bindings.h"
+#include "distributed/fake_peers.h"
 #include "distributed/process_group.h"
 
 namespace openreg::bindings {
@@ -14,6 +20,7 @@ namespace openreg::bindings {
 namespace {
 
 namespace py = pybind11;
+using distributed::FakePeers;
 using distributed::ProcessGroupOccl;
 using GroupOptions = ProcessGroupOccl::GroupOptions;
 
@@ -34,6 +41,28 @@ ProcessGroupOccl::MakeGloo made_by(nb::object function) {
   };
 }
 
+/// A store of a fake world. A key that does not exist will not: to wait for it is an error.
+class FakeStore final : public c10d::HashStore {
+ public:
+  std::vector<std::uint8_t> get(const std::string& key) override {
+    expect({key});
+    return HashStore::get(key);
+  }
+  void wait(const std::vector<std::string>& keys) override { expect(keys); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
+    expect(keys);
+  }
+
+ private:
+  void expect(const std::vector<std::string>& keys) {
+    for (const auto& key : keys) {
+      if (check({key})) continue;
+      C10_THROW_ERROR(DistStoreError, "openreg: no rank of this fake world will set the key \"" +
+                                          key + "\" of the store: only this process exists");
+    }
+  }
+};
+
 /// Python classes for what PyTorch requires of a backend only from Python: split_group() copies the
 /// options. Defined at first use, when their base classes exist.
 void define_classes() {
@@ -50,9 +79,28 @@ void define_classes() {
         });
     py::class_<ProcessGroupOccl, c10::intrusive_ptr<ProcessGroupOccl>, c10d::Backend>(
         scope, "ProcessGroupOccl")
-        .def_property_readonly("options", [](ProcessGroupOccl& group) {
-          return c10::static_intrusive_pointer_cast<GroupOptions>(group.getBackendOptions());
-        });
+        .def_property_readonly(
+            "options",
+            [](ProcessGroupOccl& group) {
+              return c10::static_intrusive_pointer_cast<GroupOptions>(group.getBackendOptions());
+            })
+        // What new_group() calls on ranks outside of the new group, if the group has a device:
+        // there are no communicators to split.
+        .def("perform_nocolor_split", [](ProcessGroupOccl&, const c10::Device&) {});
+    py::class_<FakePeers, c10::intrusive_ptr<FakePeers>, c10d::Backend>(scope, "FakeGloo")
+        .def(py::init([](const c10::intrusive_ptr<c10d::Store>&, int rank, int size,
+                         std::chrono::milliseconds timeout) {
+               return c10::make_intrusive<FakePeers>(rank, size, timeout);
+             }),
+             py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"))
+        .def(py::init([](const c10::intrusive_ptr<c10d::Store>&, int rank, int size,
+                         const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+               return c10::make_intrusive<FakePeers>(rank, size, options->timeout);
+             }),
+             py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"))
+        .def_property_readonly("options", &FakePeers::getBackendOptions);
+    py::class_<FakeStore, c10::intrusive_ptr<FakeStore>, c10d::HashStore>(scope, "FakeStore")
+        .def(py::init([] { return c10::make_intrusive<FakeStore>(); }));
   });
 }
 
@@ -64,26 +112,35 @@ nb::object make_process_group(nb::handle given, nb::handle make_gloo) {
   own->group_name = options.group_id;
   own->global_ranks_in_group.assign(options.global_ranks_in_group.begin(),
                                     options.global_ranks_in_group.end());
-  const auto group =
-      c10::make_intrusive<ProcessGroupOccl>(made_by(nb::borrow(make_gloo)), options.store,
-                                            options.group_rank, options.group_size, std::move(own));
+  const auto group = c10::make_intrusive<ProcessGroupOccl>(
+      make_gloo.is_none() ? nullptr : made_by(nb::borrow(make_gloo)), options.store,
+      options.group_rank, options.group_size, std::move(own));
   return nb::steal(py::cast(group).release().ptr());
 }
 
-nb::object process_group_class() {
+nb::object class_named(const char* name) {
   define_classes();
-  return nb::module_::import_(OPENREG_PACKAGE "._C").attr("ProcessGroupOccl");
+  return nb::module_::import_(OPENREG_PACKAGE "._C").attr(name);
 }
 
 }  // namespace
 
 void init_distributed(nb::module_& m) {
   m.def(
-      "process_group_class", &process_group_class,
+      "process_group_class", [] { return class_named("ProcessGroupOccl"); },
       "The class of what make_process_group() returns. torch.distributed must have been imported.");
-  m.def("make_process_group", &make_process_group, nb::arg("options"), nb::arg("make_gloo"),
+  m.def(
+      "fake_gloo_class", [] { return class_named("FakeGloo"); },
+      "What is used in place of c10d's ProcessGroupGloo in a fake world.");
+  m.def(
+      "make_fake_store", [] { return class_named("FakeStore")(); },
+      "Returns a torch.distributed Store for a fake world: a get() or wait() for a key that does "
+      "not "
+      "exist raises.");
+  m.def("make_process_group", &make_process_group, nb::arg("options"), nb::arg("make_gloo").none(),
         "Returns a torch.distributed Backend \"occl\" for c10d's DistributedBackendOptions. "
-        "make_gloo(store, rank, size, timeout) makes the Gloo backend that it uses, at first use.");
+        "make_gloo(store, rank, size, timeout) makes the Gloo backend that it uses, at first use; "
+        "None: the other ranks do not exist.");
 }
 
 }  // namespace openreg::bindings

@@ -44,6 +44,12 @@ const std::vector<at::Tensor>& only(const Collective& what,
   return lists.front();
 }
 
+std::int64_t bytes_in(at::TensorList tensors) {
+  std::int64_t bytes = 0;
+  for (const auto& tensor : tensors) bytes += static_cast<std::int64_t>(tensor.nbytes());
+  return bytes;
+}
+
 bool same_numel(at::TensorList tensors, const at::Tensor& like) {
   return std::ranges::all_of(
       tensors, [&](const at::Tensor& tensor) { return tensor.numel() == like.numel(); });

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <initializer_list>
 #include <vector>
 
@@ -20,6 +21,9 @@ c10::Device device_of(const Collective& what, std::initializer_list<at::TensorLi
 const at::Tensor& only(const Collective& what, const std::vector<at::Tensor>& tensors);
 const std::vector<at::Tensor>& only(const Collective& what,
                                     const std::vector<std::vector<at::Tensor>>& lists);
+
+/// The bytes of the elements of all tensors.
+std::int64_t bytes_in(at::TensorList tensors);
 
 /// Whether all have as many elements as `like`.
 bool same_numel(at::TensorList tensors, const at::Tensor& like);

@@ -1,6 +1,9 @@
 // Collectives that only move elements. They move bytes, so they take all dtypes.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "distributed/arguments.h"
@@ -31,6 +34,8 @@ const Collective kReceive{OpType::RECV, "occl::recv", kWaits};
 const Collective kReceiveAny{OpType::RECVANYSOURCE, "occl::recv_any_source", kWaits};
 
 using Bytes = std::vector<std::int64_t>;
+// Of calls whose parts are moved or not, each by its size.
+constexpr std::int64_t kMessages = 0;
 
 /// The bytes of each part along the first dimension; without splits, of equal parts.
 Bytes bytes_of_splits(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size) {
@@ -70,6 +75,30 @@ Bytes bytes_of(at::TensorList tensors) {
   return bytes;
 }
 
+/// The parts of `tensor`, in the order of its elements.
+Tensors messages_of(const at::Tensor& tensor, const Bytes& bytes) {
+  const auto flat = tensor.is_contiguous() ? tensor.view({-1}) : tensor;
+  const auto unit = static_cast<std::int64_t>(std::max<std::size_t>(
+      flat.dim() == 1 ? tensor.itemsize() : tensor.nbytes() / tensor.size(0), 1));
+  Tensors messages;
+  std::int64_t begin = 0;
+  for (const auto each : bytes) {
+    const auto length = each / unit;
+    TORCH_CHECK_VALUE(length * unit == each,
+                      "openreg: occl::all_to_all_single exchanges parts of rows only if its "
+                      "tensors are contiguous");
+    messages.push_back(flat.narrow(0, begin, length));
+    begin += length;
+  }
+  return messages;
+}
+
+/// The tensor into which NCCL gathers what is then copied to a list of tensors of one size.
+Tensors buffers_of_nccl(const Collective& what, const Tensors& outputs) {
+  if (what.type != OpType::ALLGATHER || !same_numel(outputs, outputs.front())) return {};
+  return {at::empty({std::ssize(outputs) * outputs.front().numel()}, outputs.front().options())};
+}
+
 void expect_transfer(const Collective& what, int peer, int tag, int size) {
   TORCH_CHECK_VALUE(peer >= 0 && peer < size, "openreg: ", what.kernel.name(),
                     " takes a rank of the group (got ", peer, ", expected 0 to ", size - 1, ")");
@@ -81,34 +110,47 @@ void expect_transfer(const Collective& what, int peer, int tag, int size) {
 
 c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::move_bytes(const Collective& what, const Tensors& to,
                                                           const Tensors& from, Move call,
-                                                          Channel channel, bool host_waits,
-                                                          int root) {
-  return launch(
-      what, device_of(what, {to, from}), to.empty() ? from : to,
-      [&](Staging& staging) {
-        Tensors to_bytes;
-        for (const auto& each : to) to_bytes.push_back(host_bytes(staging.output(each)));
-        Tensors from_bytes;
-        for (const auto& each : from) from_bytes.push_back(host_bytes(staging.input(each)));
-        return [call = std::move(call), to_bytes = std::move(to_bytes),
-                from_bytes = std::move(from_bytes)](c10d::Backend& gloo, Works& works) mutable {
-          call(gloo, works, to_bytes, from_bytes);
-        };
-      },
-      channel, host_waits, root);
+                                                          Movement movement, Channel channel,
+                                                          bool host_waits, int root) {
+  // The message of a transfer that moves nothing is a byte.
+  const bool token = movement == Movement::kNone && channel.kind != Channel::kCollectives;
+  const auto bytes_of_staged = [&](const at::Tensor& staged) {
+    return token ? at::zeros({1}, at::TensorOptions(at::kByte)) : host_bytes(staged);
+  };
+  return launch({.what = what,
+                 .device = device_of(what, {to, from}),
+                 .outputs = to.empty() ? from : to,
+                 .movement = movement,
+                 .buffers = buffers_of_nccl(what, to),
+                 .channel = channel,
+                 .host_waits = host_waits,
+                 .root = root},
+                [&](Staging& staging) {
+                  Tensors to_bytes;
+                  for (const auto& each : to)
+                    to_bytes.push_back(bytes_of_staged(staging.output(each)));
+                  Tensors from_bytes;
+                  for (const auto& each : from)
+                    from_bytes.push_back(bytes_of_staged(staging.input(each)));
+                  return [call = std::move(call), to_bytes = std::move(to_bytes),
+                          from_bytes = std::move(from_bytes)](c10d::Backend& gloo,
+                                                              Works& works) mutable {
+                    call(gloo, works, to_bytes, from_bytes);
+                  };
+                });
 }
 
 /// tensors: one, read at the root and written elsewhere.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::broadcast(Tensors& tensors,
                                                            const c10d::BroadcastOptions& opts) {
   static_cast<void>(only(kBroadcast, tensors));
-  const bool root = opts.rootRank == rank_;
+  const bool root = opts.rootRank == rank_ || !has_peers();  // others have the same values
   return move_bytes(
       kBroadcast, root ? Tensors() : tensors, root ? tensors : Tensors(),
       [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
         works.push_back(gloo.broadcast(root ? from : to, opts));
       },
-      {}, /*host_waits=*/false, static_cast<int>(opts.rootRank));
+      movement_of(bytes_in(tensors)), {}, /*host_waits=*/false, static_cast<int>(opts.rootRank));
 }
 
 /// outputs: one list, with a tensor for each rank, possibly of different sizes; inputs: one.
@@ -122,25 +164,36 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather(TensorLists& outputs,
                     "openreg: occl::all_gather requires the output at the rank's own index to "
                     "have the input's size (got ",
                     output[rank_].sizes(), " for ", input.sizes(), ")");
-  if (same_numel(output, input)) {
-    return move_bytes(kAllGather, output, inputs,
-                      [opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
-                        TensorLists lists{to};
-                        works.push_back(gloo.allgather(lists, from, opts));
-                      });
+  const auto movement = movement_of(bytes_in(output));
+  if (same_numel(output, input) || !has_peers()) {
+    return move_bytes(
+        kAllGather, output, inputs,
+        [opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
+          TensorLists lists{to};
+          works.push_back(gloo.allgather(lists, from, opts));
+        },
+        movement);
   }
   // All ranks get here, because their lists are alike.
-  return launch(kAllGather, device_of(kAllGather, {output, inputs}), output, [&](Staging& staging) {
-    output[rank_].copy_(staging.input(input).view(output[rank_].sizes()));
-    Tensors parts;
-    for (const auto& each : output) parts.push_back(host_bytes(staging.in_out(each)));
-    return [parts, timeout = opts.timeout](c10d::Backend& gloo, Works& works) {
-      for (int root = 0; root < std::ssize(parts); ++root) {
-        Tensors list{parts[root]};
-        works.push_back(gloo.broadcast(list, {.rootRank = root, .timeout = timeout}));
-      }
-    };
-  });
+  return launch({.what = kAllGather,
+                 .device = device_of(kAllGather, {output, inputs}),
+                 .outputs = output,
+                 .movement = movement},
+                [&](Staging& staging) {
+                  const auto own = staging.input(input).view(output[rank_].sizes());
+                  Tensors parts;
+                  for (int rank = 0; rank < size_; ++rank) {
+                    auto part = staging.in_out(output[rank]);
+                    if (rank == rank_) staging.before([part, own] { part.copy_(own); });
+                    parts.push_back(host_bytes(part));
+                  }
+                  return [parts, timeout = opts.timeout](c10d::Backend& gloo, Works& works) {
+                    for (int root = 0; root < std::ssize(parts); ++root) {
+                      Tensors list{parts[root]};
+                      works.push_back(gloo.broadcast(list, {.rootRank = root, .timeout = timeout}));
+                    }
+                  };
+                });
 }
 
 /// output: `size` times the input's elements.
@@ -157,11 +210,13 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather_into_tensor_coalesced
   const auto& what = outputs.size() == 1 ? kAllGatherSingle : kAllGatherCoalesced;
   expect_as_many(what, outputs, inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) expect_times(what, outputs[i], inputs[i], size_);
-  return move_bytes(what, outputs, inputs,
-                    [opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
-                      for (std::size_t i = 0; i < to.size(); ++i)
-                        works.push_back(gloo._allgather_base(to[i], from[i], opts));
-                    });
+  return move_bytes(
+      what, outputs, inputs,
+      [opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
+        for (std::size_t i = 0; i < to.size(); ++i)
+          works.push_back(gloo._allgather_base(to[i], from[i], opts));
+      },
+      movement_of(bytes_in(outputs)));
 }
 
 /// outputs: for each rank a list, with a tensor for each input.
@@ -173,16 +228,17 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather_coalesced(
     expect_as_many(kAllGatherCoalesced, list, inputs);
     all.insert(all.end(), list.begin(), list.end());
   }
-  return move_bytes(kAllGatherCoalesced, all, inputs,
-                    [opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
-                      for (std::size_t i = 0; i < from.size(); ++i) {
-                        TensorLists lists(1);
-                        for (auto at = i; at < to.size(); at += from.size())
-                          lists.front().push_back(to[at]);
-                        Tensors input{from[i]};
-                        works.push_back(gloo.allgather(lists, input, opts));
-                      }
-                    });
+  return move_bytes(
+      kAllGatherCoalesced, all, inputs,
+      [opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
+        for (std::size_t i = 0; i < from.size(); ++i) {
+          TensorLists lists(1);
+          for (auto at = i; at < to.size(); at += from.size()) lists.front().push_back(to[at]);
+          Tensors input{from[i]};
+          works.push_back(gloo.allgather(lists, input, opts));
+        }
+      },
+      movement_of(bytes_in(all)));
 }
 
 /// outputs, inputs: lists with a tensor for each rank, of any sizes. Gloo exchanges parts of one
@@ -194,13 +250,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::alltoall(Tensors& outputs, Tens
   for (const auto& list : {outputs, inputs}) {
     for (const auto& each : list) expect_same_dtype(kAllToAll, each, inputs.front());
   }
-  return launch(kAllToAll, device_of(kAllToAll, {outputs, inputs}), outputs, [&](Staging& staging) {
-    return [to = host_bytes(staging.packed_output(outputs)), to_bytes = bytes_of(outputs),
-            from = host_bytes(staging.packed_input(inputs)), from_bytes = bytes_of(inputs),
-            opts](c10d::Backend& gloo, Works& works) mutable {
-      works.push_back(gloo.alltoall_base(to, from, to_bytes, from_bytes, opts));
-    };
-  });
+  return exchange(kAllToAll, outputs, inputs, outputs, inputs, opts);
 }
 
 /// to: how much of the output's first dimension comes from each rank; from: how much of the input's
@@ -211,13 +261,46 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::alltoall_base(at::Tensor& outpu
                                                                std::vector<std::int64_t>& from,
                                                                const c10d::AllToAllOptions& opts) {
   expect_same_dtype(kAllToAllSingle, output, input);
+  auto to_splits = bytes_of_splits(output, to, size_);
+  auto from_splits = bytes_of_splits(input, from, size_);
+  if (movement_of(kMessages) != Movement::kInPlace) {
+    return exchange(kAllToAllSingle, {output}, {input}, messages_of(output, to_splits),
+                    messages_of(input, from_splits), opts);
+  }
   return move_bytes(
       kAllToAllSingle, {output}, {input},
-      [to_splits = bytes_of_splits(output, to, size_),
-       from_splits = bytes_of_splits(input, from, size_),
-       opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) mutable {
+      [to_splits = std::move(to_splits), from_splits = std::move(from_splits), opts](
+          c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) mutable {
         works.push_back(gloo.alltoall_base(to[0], from[0], to_splits, from_splits, opts));
-      });
+      },
+      Movement::kInPlace);
+}
+
+/// to, from: the messages of each rank, which are parts of the outputs and inputs. Other ranks have
+/// others of other sizes, so all of them make the same call whatever is moved.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::exchange(const Collective& what,
+                                                          const Tensors& outputs,
+                                                          const Tensors& inputs, const Tensors& to,
+                                                          const Tensors& from,
+                                                          const c10d::AllToAllOptions& opts) {
+  return launch({.what = what,
+                 .device = device_of(what, {outputs, inputs}),
+                 .outputs = outputs,
+                 .movement = movement_of(kMessages)},
+                [&](Staging& staging) {
+                  const auto bytes_moved = [&](const Tensors& messages) {
+                    auto bytes = bytes_of(messages);
+                    for (std::size_t i = 0; i < messages.size(); ++i)
+                      if (!staging.moves(messages[i], messages.size())) bytes[i] = 0;
+                    return bytes;
+                  };
+                  return [to = host_bytes(staging.packed_output(to)), to_bytes = bytes_moved(to),
+                          from = host_bytes(staging.packed_input(from)),
+                          from_bytes = bytes_moved(from),
+                          opts](c10d::Backend& gloo, Works& works) mutable {
+                    works.push_back(gloo.alltoall_base(to, from, to_bytes, from_bytes, opts));
+                  };
+                });
 }
 
 /// outputs: at the root one list, with a tensor of the input's shape for each rank; inputs: one.
@@ -237,7 +320,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::gather(TensorLists& outputs, Te
         if (root) lists.push_back(to);
         works.push_back(gloo.gather(lists, from, opts));
       },
-      {}, /*host_waits=*/false, static_cast<int>(opts.rootRank));
+      movement_of(size_ * bytes_in(inputs)), {}, /*host_waits=*/false,
+      static_cast<int>(opts.rootRank));
 }
 
 /// outputs: one; inputs: at the root one list, with a tensor of the output's shape for each rank.
@@ -257,7 +341,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::scatter(Tensors& outputs, Tenso
         if (root) lists.push_back(from);
         works.push_back(gloo.scatter(to, lists, opts));
       },
-      {}, /*host_waits=*/false, static_cast<int>(opts.rootRank));
+      movement_of(size_ * bytes_in(outputs)), {}, /*host_waits=*/false,
+      static_cast<int>(opts.rootRank));
 }
 
 /// tensors: one.
@@ -272,7 +357,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::send(Tensors& tensors, int to, 
       mailbox->put(tag, from[0]);
     };
   }
-  return move_bytes(kSend, {}, tensors, std::move(call), {Channel::kSend, to, tag});
+  return move_bytes(kSend, {}, tensors, std::move(call), movement_of(bytes_in(tensors)),
+                    {Channel::kSend, to, tag});
 }
 
 /// tensors: one.
@@ -288,7 +374,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recv(Tensors& tensors, int from
       mailbox->take(tag, to[0], timeout);
     };
   }
-  return move_bytes(kReceive, tensors, {}, std::move(call), {Channel::kReceive, from, tag});
+  return move_bytes(kReceive, tensors, {}, std::move(call), movement_of(bytes_in(tensors)),
+                    {Channel::kReceive, from, tag});
 }
 
 /// tensors: one. The host waits in wait(), because the caller wants to know the source rank.
@@ -303,7 +390,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recvAnysource(Tensors& tensors,
         received->wait();
         *source = received->sourceRank();
       },
-      {Channel::kReceive, /*peer=*/-1, tag}, /*host_waits=*/true);
+      movement_of(bytes_in(tensors)), {Channel::kReceive, /*peer=*/-1, tag}, /*host_waits=*/true);
   work->set_source(source);
   return work;
 }

@@ -51,12 +51,13 @@ void GlooGroup::refuse_later(const std::exception_ptr& error) {
 
 GlooOperation::GlooOperation(const Progress::Step& step,
                              std::shared_ptr<const Progress::Member> member, GlooGroup& group,
-                             Call call, Memory memory, Waits waits)
+                             Call call, Memory memory, Waits waits, std::function<void()> deliver)
     : StreamOperation(step.name),
       step_(step),
       member_(std::move(member)),
       group_(group),
       call_(std::move(call)),
+      deliver_(std::move(deliver)),
       memory_(std::move(memory)),
       waits_(waits) {
   group_.progress().queued(step_);
@@ -136,6 +137,7 @@ void GlooOperation::wait(Begun begun) {
 
 void GlooOperation::skip() noexcept {
   call_ = nullptr;
+  deliver_ = nullptr;
   memory_.clear();
   group_.progress().dropped(step_);
 }
@@ -156,11 +158,17 @@ void GlooOperation::finish(const std::exception_ptr& error) {
 void GlooOperation::finish() {
   call_ = nullptr;
   memory_.clear();
-  const auto error = [&] {
+  auto error = [&] {
     const std::lock_guard lock(mutex_);
     gloo_finished_ = true;
     return error_;
   }();
+  try {
+    if (!error && deliver_) deliver_();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  deliver_ = nullptr;
   if (error) {
     group_.progress().dropped(step_);
   } else {

@@ -68,9 +68,11 @@ class GlooOperation final : public StreamOperation,
   enum class Waits { kNothing, kForWorks, kForCall };
 
   /// `member` is that of the group. The group is not destroyed before the operation has ended
-  /// (GlooGroup::close()).
+  /// (GlooGroup::close()). `deliver`, if given, is called when Gloo has succeeded, before the
+  /// stream goes on, unless the operation has been given up.
   GlooOperation(const Progress::Step& step, std::shared_ptr<const Progress::Member> member,
-                GlooGroup& group, Call call, Memory memory, Waits waits);
+                GlooGroup& group, Call call, Memory memory, Waits waits,
+                std::function<void()> deliver = nullptr);
   ~GlooOperation() override;
 
   void begin() override;
@@ -104,6 +106,7 @@ class GlooOperation final : public StreamOperation,
   const std::shared_ptr<const Progress::Member> member_;
   GlooGroup& group_;
   Call call_;
+  std::function<void()> deliver_;
   Memory memory_;
   const Waits waits_;
   mutable std::mutex mutex_;

@@ -75,11 +75,10 @@ Reduction::Reduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int size)
   }
 }
 
-void Reduction::before(at::Tensor& input, Staging& staging) const {
-  if (factor_) input.mul_(*factor_);
+void Reduction::before(const at::Tensor& input, Staging& staging) const {
+  if (factor_) staging.before([input, factor = *factor_] { input.mul_(factor); });
   if (!factor_tensor_.defined()) return;
-  input.mul_(factor_tensor_);
-  staging.use(factor_tensor_);  // the caller may give it up before the group's stream reads it
+  staging.before([input, factor = staging.operand(factor_tensor_)] { input.mul_(factor); });
 }
 
 void Reduction::after(at::Tensor& output) const {

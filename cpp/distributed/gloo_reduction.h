@@ -20,9 +20,9 @@ class Reduction {
   c10::ScalarType dtype() const noexcept { return dtype_; }
   /// Whether each rank's numbers are multiplied first, in memory that is not the caller's.
   bool scales() const noexcept { return factor_.has_value() || factor_tensor_.defined(); }
-  /// Launches what must be done before the reduction; `staging` keeps what that reads.
-  void before(at::Tensor& input, Staging& staging) const;
-  /// Launches what must be done after the reduction.
+  /// Adds to `staging` what must be done before the reduction.
+  void before(const at::Tensor& input, Staging& staging) const;
+  /// Does what must be done after the reduction.
   void after(at::Tensor& output) const;
 
  private:

@@ -1,6 +1,7 @@
 #include "distributed/process_group.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "backend/stream.h"
 #include "backend/submit.h"
 #include "base/settings.h"
+#include "distributed/fake_peers.h"
 #include "distributed/injected_faults.h"
 #include "memory/command_check.h"
 #include "memory/race_detector.h"
@@ -47,6 +49,14 @@ bool waits_for(c10d::OpType type, int rank, int other, int root) {
   }
 }
 
+GlooOperation::Call barrier_call(std::chrono::milliseconds timeout) {
+  return [timeout](c10d::Backend& gloo, GlooOperation::Works& works) {
+    c10d::BarrierOptions within;
+    within.timeout = timeout;
+    works.push_back(gloo.barrier(within));
+  };
+}
+
 /// Makes a stream current on its device for the scope.
 class StreamScope {
  public:
@@ -67,7 +77,7 @@ ProcessGroupOccl::ProcessGroupOccl(MakeGloo make_gloo, c10::intrusive_ptr<c10d::
       make_gloo_(std::move(make_gloo)),
       store_(std::move(store)),
       options_(std::move(options)),
-      local_ranks_(store_ ? LocalRanks::join(*store_, rank, size) : nullptr) {}
+      local_ranks_(store_ && has_peers() ? LocalRanks::join(*store_, rank, size) : nullptr) {}
 
 ProcessGroupOccl::~ProcessGroupOccl() {
   if (local_ranks_) local_ranks_->leave(rank_);
@@ -88,7 +98,12 @@ std::uint64_t ProcessGroupOccl::getSequenceNumberForGroup() {
 
 GlooGroup& ProcessGroupOccl::gloo_group() {
   if (!group_) {
-    auto gloo = make_gloo_(store_, rank_, size_, *options_);
+    c10::intrusive_ptr<c10d::Backend> gloo;
+    if (has_peers()) {
+      gloo = make_gloo_(store_, rank_, size_, *options_);
+    } else {
+      gloo = c10::make_intrusive<FakePeers>(rank_, size_, options_->timeout);
+    }
     gloo->setGroupUid(pg_uid_);  // for PyTorch's flight recorder, to which Gloo writes
     gloo->setGroupDesc(pg_desc_);
     auto group = std::make_unique<GlooGroup>(std::move(gloo), member());
@@ -145,23 +160,29 @@ int ProcessGroupOccl::global_rank() const {
   return ranks.empty() ? rank_ : static_cast<int>(ranks.at(static_cast<std::size_t>(rank_)));
 }
 
-c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c10::Device device,
-                                                      Tensors outputs, Prepare prepare,
-                                                      Channel channel, bool host_waits, int root) {
+c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(Launch how, Prepare prepare) {
   backend::translate_errors([] {
     check_usable();
     faults::start();
   });
   std::unique_lock lock(mutex_);
+  const auto& [what, device, outputs, movement, buffers, channel, host_waits, root] = how;
   auto& gloo = gloo_group();
   auto& stream = this->stream(device.index(), channel);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   WorkOccl::Part part{.device = device};
   backend::translate_errors([&] { wait_stream(stream, backend::current_stream(device.index())); });
   const StreamScope scope(stream);
-  Staging staging(stream);
+  const bool is_collective = channel.kind == Channel::kCollectives;
+  Staging staging(stream, movement);
   auto call = prepare(staging);
   auto waits = what.waits;
+  if (movement == Movement::kNone && is_collective) {
+    call = barrier_call(c10d::kUnsetTimeout);
+    waits = GlooOperation::Waits::kNothing;
+  } else if (!has_peers() && (is_collective || channel.peer != rank_)) {
+    waits = GlooOperation::Waits::kNothing;  // the call completes all works
+  }
   const auto fault = backend::translate_errors(
       [&] { return backend::fault_of_collective(stream, what.kernel.name(), global_rank()); });
   if (!fault.error.empty() || fault.hangs) {
@@ -169,19 +190,19 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
     waits = GlooOperation::Waits::kNothing;
   }
   if (auto* const detector = memory::RaceDetector::get()) {
-    // The operation keeps its memory until it has ended, so it is not reused earlier.
+    // The memory is kept until the operation has ended or the program waits, so it is not reused
+    // earlier.
     for (const auto& storage : staging.memory()) detector->used_by_stream(storage.data(), stream);
   }
   // Collectives have the same numbers on all ranks; sends and receives do not.
-  const bool is_collective = channel.kind == Channel::kCollectives;
   const Progress::Step step{what.kernel.name(), is_collective ? ++collectives_ : ++transfers_};
   if (!is_collective) ++of_channel_[channel];
   note_begin(stream, channel);
-  part.operation = std::make_shared<GlooOperation>(step, member(), gloo, std::move(call),
-                                                   staging.take_memory(), waits);
+  part.operation = make_operation(step, staging, std::move(call), waits, part.stash, buffers);
   backend::translate_errors([&] {
     memory::Launch launch{.stream = stream, .name = what.kernel.name(), .memory = staging.uses()};
     memory::checks::enqueue_checked(launch, [&] { enqueue(stream, what.kernel, part.operation); });
+    staging.note_values(has_peers() ? Staging::Received::kValues : Staging::Received::kZeros);
     note_wait(stream, what, channel, root);
     // Not a transfer: its peer may begin the other half only after this rank's next call.
     if (!settings().launch_blocking || !is_collective) return;
@@ -206,7 +227,28 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
                                                       .devices = {device},
                                                       .host_waits = host_waits},
                                        std::vector<WorkOccl::Part>{std::move(part)},
-                                       std::move(outputs));
+                                       std::move(how.outputs));
+}
+
+// While Gloo works on the device's memory, the operation keeps it, even if it is given up. What
+// begins and ends on the stream's time needs no more than that the program does not reuse the
+// memory before it has waited.
+std::shared_ptr<GlooOperation> ProcessGroupOccl::make_operation(
+    const Progress::Step& step, Staging& staging, GlooOperation::Call call,
+    GlooOperation::Waits waits, std::shared_ptr<Stash>& stash, const Tensors& buffers) {
+  const bool gloo_uses_memory = has_peers() && staging.movement() == Movement::kInPlace;
+  auto memory = staging.take_memory();
+  auto stashed = gloo_uses_memory ? GlooOperation::Memory() : std::exchange(memory, {});
+  for (const auto& buffer : buffers) stashed.push_back(buffer.storage());
+  stash = std::make_shared<Stash>(std::move(stashed));
+  return std::make_shared<GlooOperation>(
+      step, member(), gloo_group(),
+      [call = std::move(call), arrive = staging.arrival(), stash](c10d::Backend& gloo,
+                                                                  GlooOperation::Works& works) {
+        if (arrive) arrive();
+        call(gloo, works);
+      },
+      std::move(memory), waits, staging.departure());
 }
 
 // For the race detector, if other ranks are threads of this process.
@@ -247,18 +289,14 @@ c10::Device ProcessGroupOccl::device_for(const c10d::BarrierOptions& opts) const
   return {backend::kDeviceType, backend::resolve_device(index)};
 }
 
-/// The host waits in wait(), also for the work before the barrier.
+/// The host waits in wait(), also for the work before the barrier. NCCL reduces an element.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::barrier(const c10d::BarrierOptions& opts) {
-  return launch(
-      kBarrier, device_for(opts), {},
-      [&](Staging&) {
-        return [timeout = opts.timeout](c10d::Backend& gloo, GlooOperation::Works& works) {
-          c10d::BarrierOptions within;
-          within.timeout = timeout;
-          works.push_back(gloo.barrier(within));
-        };
-      },
-      {}, /*host_waits=*/true);
+  const auto device = device_for(opts);
+  return launch({.what = kBarrier,
+                 .device = device,
+                 .buffers = {at::empty({1}, at::TensorOptions(device).dtype(at::kFloat))},
+                 .host_waits = true},
+                [&](Staging&) { return barrier_call(opts.timeout); });
 }
 
 void ProcessGroupOccl::startCoalescing() {

@@ -46,7 +46,7 @@ struct Channel {
 /// The backend "occl" of torch.distributed: collectives on the device's tensors, which PyTorch's
 /// own Gloo performs on their memory. As with NCCL, a collective is queued: it begins, on a
 /// separate stream of the group, when the work before it on the current stream has completed; the
-/// caller does not wait.
+/// caller does not wait. Without computing, see Note [Collectives without computing].
 class ProcessGroupOccl final : public c10d::Backend {
  public:
   struct GroupOptions final : Options {
@@ -57,6 +57,7 @@ class ProcessGroupOccl final : public c10d::Backend {
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const Options& options)>;
 
   /// Gloo is made for the first collective: until then the group consists only of this object.
+  /// Without `make_gloo` the other ranks do not exist (FakePeers).
   ProcessGroupOccl(MakeGloo make_gloo, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                    c10::intrusive_ptr<Options> options);
   /// Does not wait.
@@ -128,17 +129,34 @@ class ProcessGroupOccl final : public c10d::Backend {
   using Move = std::function<void(c10d::Backend& gloo, GlooOperation::Works& works, Tensors& to,
                                   Tensors& from)>;
 
-  /// `root`: of collectives with one.
-  c10::intrusive_ptr<WorkOccl> launch(const Collective& what, c10::Device device, Tensors outputs,
-                                      Prepare prepare, Channel channel = {},
-                                      bool host_waits = false, int root = -1);
+  struct Launch {
+    const Collective& what;
+    c10::Device device;
+    Tensors outputs{};
+    Movement movement = Movement::kInPlace;
+    Tensors buffers{};  ///< memory that NCCL would use; not touched
+    Channel channel{};
+    bool host_waits = false;
+    int root = -1;  ///< of collectives with one
+  };
+  c10::intrusive_ptr<WorkOccl> launch(Launch how, Prepare prepare);
+  /// Sets `stash`: what the work must keep.
+  std::shared_ptr<GlooOperation> make_operation(const Progress::Step& step, Staging& staging,
+                                                GlooOperation::Call call,
+                                                GlooOperation::Waits waits,
+                                                std::shared_ptr<Stash>& stash,
+                                                const Tensors& buffers);
   /// The result is `to`, or `from` if `to` is empty.
   c10::intrusive_ptr<WorkOccl> move_bytes(const Collective& what, const Tensors& to,
-                                          const Tensors& from, Move call, Channel channel = {},
-                                          bool host_waits = false, int root = -1);
+                                          const Tensors& from, Move call, Movement movement,
+                                          Channel channel = {}, bool host_waits = false,
+                                          int root = -1);
+  WorkPtr exchange(const Collective& what, const Tensors& outputs, const Tensors& inputs,
+                   const Tensors& to, const Tensors& from, const c10d::AllToAllOptions& opts);
   c10::intrusive_ptr<WorkOccl> reduce_tensors(const Collective& what, Tensors& tensors,
                                               const c10d::AllreduceOptions& opts);
   GlooGroup& gloo_group();
+  bool has_peers() const { return make_gloo_ != nullptr; }
   Stream& stream(c10::DeviceIndex device, Channel channel);
   int global_rank() const;
   void note_begin(const Stream& stream, Channel channel);

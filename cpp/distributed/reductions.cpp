@@ -1,5 +1,6 @@
 // Collectives that compute, in a dtype that Gloo supports (reduction.h).
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -42,9 +43,8 @@ Options with_operation(Options opts, const Reduction& reduction) {
 at::Tensor reduced_input(Staging& staging, const at::Tensor& tensor, const Reduction& reduction) {
   auto input = staging.input(tensor, reduction.dtype());
   if (reduction.scales()) {
-    input = input.is_same(tensor) ? tensor.clone(at::MemoryFormat::Contiguous) : input;
+    if (input.is_same(tensor)) input = staging.scratch(input);
     reduction.before(input, staging);
-    input = staging.input(input);
   }
   return input;
 }
@@ -84,20 +84,24 @@ OPENREG_LIBRARY_IMPL_FOR(Sparse, c10d, m) {
 c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::reduce_tensors(const Collective& what,
                                                               Tensors& tensors,
                                                               const c10d::AllreduceOptions& opts) {
-  return launch(what, device_of(what, {tensors}), tensors, [&](Staging& staging) {
-    std::vector<std::pair<at::Tensor, c10d::AllreduceOptions>> calls;
-    for (const auto& tensor : tensors) {
-      const Reduction reduction(opts.reduceOp, tensor.scalar_type(), size_);
-      calls.emplace_back(host_view(reduced_in_out(staging, tensor, reduction)),
-                         with_operation(opts, reduction));
-    }
-    return [calls = std::move(calls)](c10d::Backend& gloo, Works& works) {
-      for (const auto& [view, options] : calls) {
-        Tensors list{view};
-        works.push_back(gloo.allreduce(list, options));
-      }
-    };
-  });
+  return launch({.what = what,
+                 .device = device_of(what, {tensors}),
+                 .outputs = tensors,
+                 .movement = movement_of(bytes_in(tensors))},
+                [&](Staging& staging) {
+                  std::vector<std::pair<at::Tensor, c10d::AllreduceOptions>> calls;
+                  for (const auto& tensor : tensors) {
+                    const Reduction reduction(opts.reduceOp, tensor.scalar_type(), size_);
+                    calls.emplace_back(host_view(reduced_in_out(staging, tensor, reduction)),
+                                       with_operation(opts, reduction));
+                  }
+                  return [calls = std::move(calls)](c10d::Backend& gloo, Works& works) {
+                    for (const auto& [view, options] : calls) {
+                      Tensors list{view};
+                      works.push_back(gloo.allreduce(list, options));
+                    }
+                  };
+                });
 }
 
 /// tensors: one, reduced in place.
@@ -122,15 +126,14 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allreduce_sparse(
   const Reduction reduction(opts.reduceOp, tensor.scalar_type(), size_);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto host = tensor.to(at::kCPU, reduction.dtype());
-  auto work = launch(
-      what, tensor.device(), tensors,
-      [&](Staging&) {
-        return [host, opts](c10d::Backend& gloo, Works& works) {
-          Tensors list{host};
-          works.push_back(gloo.allreduce_sparse(list, opts));
-        };
-      },
-      {}, /*host_waits=*/true);
+  auto work =
+      launch({.what = what, .device = tensor.device(), .outputs = tensors, .host_waits = true},
+             [&](Staging&) {
+               return [host, opts](c10d::Backend& gloo, Works& works) {
+                 Tensors list{host};
+                 works.push_back(gloo.allreduce_sparse(list, opts));
+               };
+             });
   work->wait(kNoTimeout);
   tensor.copy_(host);
   return work;
@@ -149,17 +152,20 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce(Tensors& tensors,
   const Reduction reduction(opts.reduceOp, tensor.scalar_type(), size_);
   const auto prepare = [&](Staging& staging) -> GlooOperation::Call {
     // On the other ranks Gloo overwrites its tensors, so those of the program are copied.
-    auto own = opts.rootRank == rank_
-                   ? reduced_in_out(staging, tensor, reduction)
-                   : staging.input(reduced_input(staging, tensor, reduction).clone());
+    auto own = opts.rootRank == rank_ ? reduced_in_out(staging, tensor, reduction)
+                                      : staging.scratch(reduced_input(staging, tensor, reduction));
     return [view = host_view(own), options = with_operation(opts, reduction)](c10d::Backend& gloo,
                                                                               Works& works) {
       Tensors list{view};
       works.push_back(gloo.reduce(list, options));
     };
   };
-  return launch(kReduce, device_of(kReduce, {tensors}), tensors, prepare, {}, /*host_waits=*/false,
-                static_cast<int>(opts.rootRank));
+  return launch({.what = kReduce,
+                 .device = device_of(kReduce, {tensors}),
+                 .outputs = tensors,
+                 .movement = movement_of(bytes_in(tensors)),
+                 .root = static_cast<int>(opts.rootRank)},
+                prepare);
 }
 
 /// outputs: one; inputs: one list, with a tensor for each rank.
@@ -174,12 +180,19 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter(
                     "index to have the output's size (got ",
                     input[rank_].sizes(), " for ", output.sizes(), ")");
   const Reduction reduction(opts.reduceOp, output.scalar_type(), size_);
+  const bool alike = same_numel(input, output);
+  Tensors buffers;  // NCCL's
+  if (alike) buffers.push_back(at::empty({size_ * output.numel()}, output.options()));
   return launch(
-      kReduceScatter, device_of(kReduceScatter, {input, outputs}), outputs,
+      {.what = kReduceScatter,
+       .device = device_of(kReduceScatter, {input, outputs}),
+       .outputs = outputs,
+       .movement = movement_of(bytes_in(input)),
+       .buffers = std::move(buffers)},
       [&](Staging& staging) -> GlooOperation::Call {
         Tensors from;
         for (const auto& each : input) from.push_back(reduced_input(staging, each, reduction));
-        if (same_numel(input, output)) {
+        if (alike) {
           Tensors views;
           for (const auto& each : from) views.push_back(host_view(each));
           return [to = host_view(reduced_output(staging, output, reduction)), views,
@@ -192,10 +205,11 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter(
         // A reduction to each rank, in memory that Gloo may overwrite.
         Tensors views;
         for (int root = 0; root < size_; ++root) {
-          auto own = staging.input(from[root].clone(at::MemoryFormat::Contiguous));
-          if (root == rank_) {
-            own = reduced_output(staging, output, reduction);
-            own.view_as(from[root]).copy_(from[root]);
+          const bool is_own = root == rank_;
+          const auto own =
+              is_own ? reduced_output(staging, output, reduction) : staging.scratch(from[root]);
+          if (is_own) {
+            staging.before([to = own.view_as(from[root]), part = from[root]] { to.copy_(part); });
           }
           views.push_back(host_view(own));
         }
@@ -224,25 +238,30 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter_tensor_coalesced
   const auto& what = outputs.size() == 1 ? kReduceScatterSingle : kReduceScatterCoalesced;
   expect_as_many(what, outputs, inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) expect_times(what, inputs[i], outputs[i], size_);
-  return launch(what, device_of(what, {outputs, inputs}), outputs, [&](Staging& staging) {
-    struct One {
-      at::Tensor to;
-      at::Tensor from;
-      c10d::ReduceScatterOptions opts;
-    };
-    std::vector<One> calls;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const Reduction reduction(opts.reduceOp, inputs[i].scalar_type(), size_);
-      // Gloo splits along the first dimension.
-      calls.push_back({host_view(reduced_output(staging, outputs[i], reduction)).view({-1}),
-                       host_view(reduced_input(staging, inputs[i], reduction)).view({-1}),
-                       with_operation(opts, reduction)});
-    }
-    return [calls](c10d::Backend& gloo, Works& works) mutable {
-      for (auto& [to, from, options] : calls)
-        works.push_back(gloo._reduce_scatter_base(to, from, options));
-    };
-  });
+  return launch(
+      {.what = what,
+       .device = device_of(what, {outputs, inputs}),
+       .outputs = outputs,
+       .movement = movement_of(bytes_in(inputs))},
+      [&](Staging& staging) {
+        struct One {
+          at::Tensor to;
+          at::Tensor from;
+          c10d::ReduceScatterOptions opts;
+        };
+        std::vector<One> calls;
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+          const Reduction reduction(opts.reduceOp, inputs[i].scalar_type(), size_);
+          // Gloo splits along the first dimension.
+          calls.push_back({host_view(reduced_output(staging, outputs[i], reduction)).view({-1}),
+                           host_view(reduced_input(staging, inputs[i], reduction)).view({-1}),
+                           with_operation(opts, reduction)});
+        }
+        return [calls](c10d::Backend& gloo, Works& works) mutable {
+          for (auto& [to, from, options] : calls)
+            works.push_back(gloo._reduce_scatter_base(to, from, options));
+        };
+      });
 }
 
 }  // namespace openreg::distributed

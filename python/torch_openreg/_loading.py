@@ -59,9 +59,10 @@ def load() -> None:
     _slot.take()
 
     from . import openreg
-    from ._pytorch import at_exit, patches
+    from ._pytorch import at_exit, fake_world, patches
 
     _slot.publish(openreg)
+    fake_world.enter_from_environment()
     patches.apply()
     _register_log()
     at_exit.follow_functions_at_exit()

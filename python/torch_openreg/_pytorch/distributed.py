@@ -12,6 +12,7 @@ import torch
 
 from .. import _C, openreg
 from .._slot import NAME
+from . import fake_world
 
 BACKEND = "occl"
 
@@ -27,6 +28,7 @@ def register(c10d: ModuleType) -> None:
     recording.add(BACKEND)
     _patch_backends_of_groups(c10d)
     _patch_names_of_groups(c10d)
+    fake_world.adapt_if_entered(c10d)
 
 
 def register_fake(fake_pg: ModuleType) -> None:
@@ -83,7 +85,7 @@ def _wait_for_current_streams() -> None:
 
 
 def _create(options: Any, _: Any) -> Any:
-    return _C.make_process_group(options, _make_gloo)
+    return _C.make_process_group(options, _make_gloo if fake_world.current() is None else None)
 
 
 def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:

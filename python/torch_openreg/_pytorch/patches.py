@@ -27,6 +27,7 @@ _WHEN_IMPORTED = (
     ("torch.distributed.checkpoint._state_dict_stager", "distributed:pin_while_staging"),
     ("torch.testing._internal.distributed.fake_pg", "distributed:register_fake"),
     ("torch.testing._internal.distributed.multi_threaded_pg", "distributed:order_threads"),
+    ("torch.distributed.pipelining.stage", "fake_world:adapt_stages"),
     ("torch.nn.attention.flex_attention", "attention:accept_flex_attention"),
     ("torch._higher_order_ops.flex_attention", "attention:register_flex_autocast"),
     ("torch.distributed.tensor", "attention:register_sharding"),

@@ -48,6 +48,7 @@ from .schedules import *
 from .statistics import *
 from .streams import *
 from .streams import _set_stream_by_id as _set_stream_by_id, _sleep as _sleep
+from .worlds import *
 
 del peak, register_out_of_memory_hook  # noqa: F821  (names of torch.openreg.memory only)
 
