@@ -32,7 +32,7 @@ struct Variable {
   std::string_view name;
   std::string_view otherwise;
 };
-constexpr std::array<Variable, 17> kVariables{{
+constexpr auto kVariables = std::to_array<Variable>({
     {"DEVICES", "2"},
     {"MEMORY", ""},
     {"ENGINES", ""},
@@ -51,7 +51,7 @@ constexpr std::array<Variable, 17> kVariables{{
     {"COMPUTE", "1"},
     {"AUTOLOAD", "default"},  // read in Python, as is the next
     {"FITS", ""},
-}};
+});
 
 constexpr int kMaxEngines = 1024;
 constexpr int kMostTraceRecords = 1 << 30;
