@@ -36,7 +36,7 @@ class Owners:
         """The device, the length of its log at that time, the address, the kind and the module."""
         self._lengths: dict[int, int] = {}
         self.optimizers = False
-        """Whether `of_everything` has found one."""
+        """Whether there is one."""
         self._half_precision = False  # whether a module has such parameters
         self._modules_of: dict[int, str] = {}  # by the id of a parameter
 
@@ -61,6 +61,7 @@ class Owners:
 
     def of_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Marks its parameters, their gradients, and its state."""
+        self.optimizers = True
         self._lengths.clear()
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -95,7 +96,6 @@ class Owners:
                 self._of_module(module)
         for optimizer in optimizers:
             if "param_groups" in vars(optimizer):
-                self.optimizers = True
                 self.of_optimizer(optimizer)
 
     def _gradients(self, parameter: torch.Tensor, module: str) -> None:
