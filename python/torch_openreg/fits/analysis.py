@@ -92,8 +92,12 @@ def _describe(log: Log, kinds: Kinds, steps: list[int] | None) -> Callable[[int]
 
 
 def _line(number: int) -> str:
+    return relative(_C.line_of_program(number))
+
+
+def relative(line: str) -> str:
     """A line of the program, with its file relative to the current folder if it lies in it."""
-    return _C.line_of_program(number).removeprefix(f"{Path.cwd()}/")
+    return line.removeprefix(f"{Path.cwd()}/")
 
 
 def _sums(log: Log, kinds: Kinds, held: list[int]) -> tuple[Counter[str], dict[str, dict[str, int]], Counter[str]]:

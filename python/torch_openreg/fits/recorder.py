@@ -22,7 +22,7 @@ from torch.optim.optimizer import (
 from .. import _C, openreg
 from ..openreg.memory_hooks import register_out_of_memory_hook
 from . import gathered
-from .analysis import analyse
+from .analysis import analyse, relative
 from .log import Before
 from .modules import OPTIMIZER, Modules
 from .owners import Owners
@@ -154,7 +154,7 @@ class Recorder:
             host=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
             devices=devices,
             computed=computes,
-            values=[] if computes else list(_C.compute_report()["unknown_reads"]),
+            values=[] if computes else [{**read, "line": relative(read["line"])} for read in _unknown_reads()],
         )
         return self._report
 
@@ -166,6 +166,11 @@ class Recorder:
         _C.end_allocation_log()
         for device, fraction in zip(self._devices, self._fractions, strict=True):
             _C.set_memory_fraction(device, fraction)
+
+
+def _unknown_reads() -> list[dict[str, Any]]:
+    reads: list[dict[str, Any]] = _C.compute_report()["unknown_reads"]
+    return reads
 
 
 def _held(device: int) -> Before:
