@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from .. import _C
-from .kinds import PHASES, Kinds
+from .kinds import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE, PHASES, Kinds
 from .log import Before, Log
-from .modules import Modules
+from .modules import OPTIMIZER as OPTIMIZER_TAG, Modules
 from .report import KINDS, Curve, DeviceReport, Moment, OutOfMemory
 
 PLACES = 480
@@ -83,10 +83,10 @@ def _describe(log: Log, kinds: Kinds, steps: list[int] | None) -> Callable[[int]
         tag = int(log.every_tag[event])
         if log.every_backward[event] and len(same):
             last = int(same[-1])
-            return Moment(step, PHASES[2], kinds.name(int(kinds.module_tag[last])), _line(int(kinds.line[last])))
+            return Moment(step, PHASES[BACKWARD], kinds.name(int(kinds.module_tag[last])), _line(int(kinds.line[last])))
         module = kinds.name(tag)
-        phase = PHASES[4] if tag == 2 else PHASES[1] if module else PHASES[0]
-        return Moment(step, phase, module, _line(int(log.every_line[event])))
+        code = OPTIMIZER if tag == OPTIMIZER_TAG else FORWARD if module else OUTSIDE
+        return Moment(step, PHASES[code], module, _line(int(log.every_line[event])))
 
     return describe
 
