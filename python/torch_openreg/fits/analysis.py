@@ -40,7 +40,7 @@ def analyse(
         failed: whether the failure of an allocation ended the program, so that the moment of the failure is described.
     """
     log = Log(device, before)
-    if len(log.size) == 0:
+    if len(log.size) == 0 and not log.failures():
         return None
     ends = None if steps is None else [length + log.first for length in steps]
     kinds = Kinds(log, modules, [tuple(mark[1:]) for mark in marks if mark[0] == device])  # type: ignore[misc]

@@ -42,8 +42,8 @@ def of_marker(item: pytest.Item) -> Iterator[None]:
             yield
     except BaseException:
         if report is not None and report.measured:
-            item.add_report_section("call", "openreg fits", str(report))
+            item.add_report_section("call", "stderr", str(report))
         raise
     if report.measured and not report.fits:
-        item.add_report_section("call", "openreg fits", str(report))
+        item.add_report_section("call", "stderr", str(report))
         pytest.fail(f"openreg: the test {report.verdict}", pytrace=False)
