@@ -1,5 +1,7 @@
 #include "ops/cuda_memory/blas_workspaces.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include <c10/core/Allocator.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/allocation_label.h"
 #include "backend/allocator.h"
 #include "base/settings.h"
 #include "memory/command_check.h"
@@ -155,6 +158,8 @@ void use_blas_workspace(Stream& stream, BlasLibrary library) {
     const auto known = workspaces.by_key.find(key);
     if (known != workspaces.by_key.end() && known->second.bytes >= bytes) return;
   }
+  const auto tag = backend::set_allocation_tag(backend::kWorkspaceTag);
+  const auto restore = c10::make_scope_exit([tag] { backend::set_allocation_tag(tag); });
   Workspace made{backend::allocate_for(stream, bytes), bytes, capture_of(stream)};
   if (made.capture != 0) WorkspacesOfGraphs::start();
   const std::lock_guard lock(workspaces.mutex);
