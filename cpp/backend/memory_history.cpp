@@ -89,8 +89,11 @@ void record_memory_history(const HistoryRequest& request) {
 void begin_allocation_log() {
   const auto skipped = bit_of("free_completed") | bit_of("snapshot") | bit_of("annotate");
   // Frees, and blocks, have no labels.
-  const memory::HistoryOptions options{
-      .enabled = true, .allocations = true, .max_entries = SIZE_MAX, .skipped = skipped};
+  const memory::HistoryOptions options{.enabled = true,
+                                       .allocations = true,
+                                       .sizes_of_blocks = true,
+                                       .max_entries = SIZE_MAX,
+                                       .skipped = skipped};
   is_log = true;
   configure(options, /*clear=*/true);
   of_allocations = true;

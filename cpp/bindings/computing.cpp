@@ -59,6 +59,8 @@ void init_computing(nb::module_& m) {
       "computes", [] { return backend::translate_errors([] { return computes(); }); },
       "Whether the devices compute.");
   m.def("set_compute_mode", &set_compute_mode, nb::arg("computes"));
+  m.def("register_attention", &ops::cuda_memory::register_attention,
+        "Without computing: gives scaled_dot_product_attention CUDA's operators.");
   m.def("assume", &assume, nb::arg("nonzero").none(), nb::arg("balanced_routing"),
         "What is assumed of values that are not computed, from now on.");
   m.def("assumptions", [] {

@@ -250,7 +250,7 @@ void Heap::out_of_memory(std::size_t bytes, std::size_t free, const Stream& stre
 // requested, so that the history tells what its rules would do.
 void Heap::record(Action action, const Block& block, const Context& context) {
   const bool of_block = action != Action::kSegmentFree && action != Action::kSegmentUnmap &&
-                        block.segment->is_cudas();
+                        block.segment->is_cudas() && !history_.options().sizes_of_blocks;
   history_.record(action, block.address, of_block ? block.requested : block.bytes,
                   block.segment->stream, block.segment->pool->id(),
                   context ? context : block.context);

@@ -1,8 +1,7 @@
 #include "ops/cuda_memory/blas_workspaces.h"
 
-#include <c10/util/ScopeExit.h>
-
 #include <c10/core/Allocator.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <array>

@@ -78,6 +78,8 @@ def _lazy_init() -> None:
     _loading.check_settings()
     if not _C.computes():
         import torch._meta_registrations  # noqa: F401  (shapes of results that are not computed)
+
+        _C.register_attention()
     _C.init()
     _call_lazy_calls()
     _C.require_lazy_init(False)

@@ -1,4 +1,4 @@
-"""The memory of a rank: computing or not, in a fake world or among real ranks, the figures are equal to the byte."""
+"""The memory of a rank of a fake world: computing or not, the figures are equal to the byte."""
 
 from __future__ import annotations
 
@@ -47,32 +47,15 @@ def fake_rank(folder: Any, environment: dict[str, str], function: Any, size: int
     return result
 
 
-@pytest.fixture(scope="module")
-def not_computing(tmp_path_factory) -> list[Any]:
-    folder = tmp_path_factory.mktemp("not_computing")
-    return [fake_rank(folder, NOT_COMPUTING, measure, RANKS, rank) for rank in range(RANKS)]
-
-
 def test_a_rank_of_a_fake_world_takes_the_same_memory_without_computing(tmp_path):
     figures = [fake_rank(tmp_path, mode, measure, RANKS, 1, True) for mode in (COMPUTING, NOT_COMPUTING)]
     assert figures[0] == figures[1]
 
 
-def test_a_rank_of_a_fake_world_takes_the_memory_of_a_real_one(not_computing, tmp_path):
-    assert not_computing == run_ranks(measure, RANKS, tmp_path, environment=NOT_COMPUTING)
-
-
 @pytest.mark.parametrize("checkpointed", [False, True])
-@pytest.mark.parametrize("world", ["fake", "real"])
-def test_fully_sharded_training_has_the_memory_that_pytorch_expects(world, checkpointed, tmp_path):
-    size = fsdp_constants.RANKS
-    if world == "fake":
-        results = [fake_rank(tmp_path, NOT_COMPUTING, constants, size, 1, checkpointed)]
-    else:
-        results = run_ranks(constants, size, tmp_path, checkpointed, environment=NOT_COMPUTING)
-    for (figures,) in results:
-        expected = fsdp_constants.expected(checkpointed)
-        assert figures == pytest.approx(expected, abs=fsdp_constants.TOLERANCE)
+def test_fully_sharded_training_has_the_memory_that_pytorch_expects(checkpointed, tmp_path):
+    (figures,) = fake_rank(tmp_path, NOT_COMPUTING, constants, fsdp_constants.RANKS, 1, checkpointed)
+    assert figures == pytest.approx(fsdp_constants.expected(checkpointed), abs=fsdp_constants.TOLERANCE)
 
 
 def large_model_of(rank: int) -> dict[str, Any]:
@@ -90,30 +73,3 @@ def test_seventy_billion_parameters_on_a_thousand_ranks_take_a_step(tmp_path):
     scores = 4096 * 128256 * 4 / 2**30
     assert states + 2 * scores < found["allocated"] < 40
     assert found["resident"] < 3
-
-
-def refusal_to_send() -> None:
-    import pickle
-    from multiprocessing.reduction import ForkingPickler
-
-    import torch.multiprocessing
-
-    x = torch.ones(4, device=DEVICE)
-    try:
-        ForkingPickler.dumps(x)
-    except (RuntimeError, pickle.PicklingError) as error:
-        print(str(error).splitlines()[0])
-
-
-def said_when_sending(_: int) -> str:
-    import contextlib
-    import io
-
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        refusal_to_send()
-    return said.getvalue()
-
-
-def test_tensors_are_not_sent_to_processes_without_computing(tmp_path):
-    (said,) = run_ranks(said_when_sending, 1, tmp_path, backend="", environment=NOT_COMPUTING)
-    assert "cannot be sent to another process while devices do not compute" in said

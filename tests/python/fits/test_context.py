@@ -20,4 +20,5 @@ BEHAVIOURS = [
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_the_work_of_a_block_is_measured(run_forked, behaviour):
     paths = [str(FOLDER), str(FOLDER.parent)]
-    run_forked(f"import sys; sys.path[:0] = {paths}; import context_programs; context_programs.{behaviour}()")
+    code = f"import context_programs; context_programs.define_tiny(); context_programs.{behaviour}()"
+    run_forked(f"import sys; sys.path[:0] = {paths}; {code}")

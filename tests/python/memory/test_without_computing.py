@@ -246,6 +246,19 @@ def test_kernels_of_programs_are_not_compiled(run_idle, tmp_path, threads):
     run_idle(compile_a_model, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"), TORCHINDUCTOR_COMPILE_THREADS=threads)
 
 
+def send_to_a_process():
+    from torch_openreg import _C
+
+    try:
+        _C.share_storage(torch.ones(4, device="openreg").untyped_storage(), [])
+    except RuntimeError as error:
+        print(error)
+
+
+def test_tensors_are_not_sent_to_processes(run_idle):
+    assert "cannot be sent to another process while devices do not compute" in run_idle(send_to_a_process)
+
+
 def change_the_mode():
     assert torch.openreg.get_compute_mode()
     torch.openreg.set_compute_mode(False)
