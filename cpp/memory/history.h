@@ -51,9 +51,9 @@ struct TraceEntry {
 /// What is recorded. The default records nothing.
 struct HistoryOptions {
   bool enabled = false;
-  bool blocks = false;       ///< contexts of held blocks
-  bool allocations = false;  ///< contexts in the entries of allocations
-  bool frees = false;        ///< contexts in the entries of frees
+  bool blocks = false;           ///< contexts of held blocks
+  bool allocations = false;      ///< contexts in the entries of allocations
+  bool frees = false;            ///< contexts in the entries of frees
   bool sizes_of_blocks = false;  ///< also by CUDA's rules, not what was requested
   std::size_t max_entries = 0;
   std::uint32_t skipped = 0;  ///< a bit for each Action that is not recorded
