@@ -96,7 +96,7 @@ TEST_F(SettingsTest, NamesWhatIsNoSettingAndTheNearestThatIs) {
   const std::pair<const char*, const char*> cases[] = {
       {"TORCH_OPENREG_DEVICE", "TORCH_OPENREG_DEVICES"},
       {"TORCH_OPENREG_DEBUGMEMORY", "TORCH_OPENREG_DEBUG_MEMORY"},
-      {"TORCH_OPENREG_", "TORCH_OPENREG_MEMORY"},
+      {"TORCH_OPENREG_", "TORCH_OPENREG_FITS"},
       {"TORCH_OPENREG_AUTO_LOAD", "TORCH_OPENREG_AUTOLOAD"}};
   for (const auto& [variable, nearest] : cases) {
     set(variable, "1");
