@@ -245,6 +245,16 @@ ROWS: dict[str, list[Row]] = {
             "invalid race detection mode",
         ),
     ],
+    "assume": [
+        (lambda v: openreg.assume(nonzero=v).__enter__(), [-0.1, 1.5], ValueError, "must be a part of the elements"),
+        (lambda v: openreg.assume(routing=v).__enter__(), ["fair", ""], ValueError, "unknown routing"),
+    ],
+    "set_compute_mode": [(openreg.set_compute_mode, [None, 0, "0"], TypeError, "must be a bool")],
+    "fits": [(lambda v: openreg.fits(v).__enter__(), ["h10", ""], ValueError, "unknown profile")],
+    "fake_world": [
+        (lambda v: openreg.fake_world(v).__enter__(), [0, -1, 65537], ValueError, "openreg: "),
+        (lambda v: openreg.fake_world(2, v).__enter__(), [2, -1], ValueError, "openreg: "),
+    ],
     "set_schedule": [
         (
             openreg.set_schedule,
