@@ -49,12 +49,11 @@ class Owners:
 
     def _of_module(self, module: nn.Module) -> None:
         name = self._modules.name(module)
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                self._half_precision |= parameter.dtype in (torch.float16, torch.bfloat16)
-                self._modules_of[id(parameter)] = name
-                self._mark(parameter, Kind.PARAMETERS, name)
-                self._gradients(parameter, name)
+        for parameter in module.parameters(recurse=False):
+            self._half_precision |= parameter.dtype in (torch.float16, torch.bfloat16)
+            self._modules_of[id(parameter)] = name
+            self._mark(parameter, Kind.PARAMETERS, name)
+            self._gradients(parameter, name)
         for buffer in module._buffers.values():
             if buffer is not None:
                 self._mark(buffer, Kind.BUFFERS, name)

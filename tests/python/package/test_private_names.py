@@ -13,6 +13,10 @@ import used_names
 # What a patch adds, and PyTorch lacks.
 ADDED = {
     "torch.cuda.__getattr__",  # Python calls it
+    # Instances of pipeline stages have them, in the versions whose stages vote.
+    "torch.?._is_same_rank",
+    "torch.?._stage_meta",
+    "torch.?._user_meta",
     "torch.cuda._get_device_properties",  # PyTorch makes it in a function that a build without CUDA cannot run
 }
 
