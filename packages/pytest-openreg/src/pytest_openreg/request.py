@@ -25,6 +25,7 @@ SETTINGS = (
     "sticky_errors",
     "executor",
     "compute",
+    "fake_world",
 )
 """The keywords of `@pytest.mark.openreg` that stand for the TORCH_OPENREG_ variable of the same name."""
 
