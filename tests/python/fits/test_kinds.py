@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import kind_programs
 import pytest
+from forked_programs import code_of, programs_of
 
 pytestmark = pytest.mark.any_device
 
-FOLDER = Path(__file__).parent
-BEHAVIOURS = [
-    name
-    for name, value in vars(kind_programs).items()
-    if getattr(value, "__module__", "") == kind_programs.__name__ and name.count("_") >= 3
-]
 
-
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@pytest.mark.parametrize("behaviour", programs_of(kind_programs, 3))
 def test_the_memory_of_a_program_is_classified(run_forked, behaviour):
-    paths = [str(FOLDER), str(FOLDER.parent)]
-    run_forked(f"import sys; sys.path[:0] = {paths}; import kind_programs; kind_programs.{behaviour}()")
+    run_forked(code_of(kind_programs, behaviour))
