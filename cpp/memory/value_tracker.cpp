@@ -310,9 +310,12 @@ void ValueTracker::written(const void* storage, bool wholly, Values values) {
 
 void ValueTracker::host_access(const char* op, const MemoryUse& memory) {
   if (memory.writes || memory.pinned || memory.footprint.empty()) return;
-  const LockGuard lock(mutex_);
-  if (value_of(memory.storage) >= Values::kAssumed) return;
-  if (++reads_[{current_line(), op}] < kMostReads) return;
+  if (values_of(memory.storage) >= Values::kAssumed) return;
+  const auto line = current_line();  // takes Python's lock, so before this one
+  {
+    const LockGuard lock(mutex_);
+    if (++reads_[{line, op}] < kMostReads) return;
+  }
   throw Error("openreg: " + std::string(op) + " has read a value that was not computed " +
               std::to_string(kMostReads) +
               " times in the same line; a loop that waits for it would not end without computing");
