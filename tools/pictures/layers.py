@@ -42,7 +42,7 @@ def draw() -> str:
         text(LEFT, TOP - 26, "torch_openreg: each layer uses those below it", "head"),
     ]
     for layer in LAYERS:
-        does = parts_of(layer) if len(layer.parts) > 3 else layer.content  # one line
+        does = parts_of(layer).replace(", then ", "; ") if len(layer.parts) > 3 else layer.content  # one line
         parts.append(box("ours", LEFT, y_of[layer.folders[0]], BOX_WIDTH, HEIGHT, ", ".join(layer.folders), does))
     for folder, (name, what) in ASKS.items():
         y = y_of[folder]

@@ -8,6 +8,7 @@ import functools
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -92,6 +93,20 @@ def _number(variable: str, otherwise: str = "") -> int:
 @contextlib.contextmanager
 def entered(world: World) -> Iterator[None]:
     """The process is in `world`; at the end, groups are destroyed."""
+    if not _entered.acquire(blocking=False):
+        raise RuntimeError("openreg: a fake world is active already: a process is in one at a time")
+    try:
+        with _replacing_current(world):
+            yield
+    finally:
+        _entered.release()
+
+
+_entered = threading.Lock()
+
+
+@contextlib.contextmanager
+def _replacing_current(world: World) -> Iterator[None]:
     global _current
     c10d = importlib.import_module(_C10D)
     if c10d.is_initialized():

@@ -32,7 +32,17 @@ class Request:
 
 
 def read(folder: Path) -> Request:
-    return Request(**json.loads((folder / _FILE).read_text()))
+    """
+    Raises:
+        RuntimeError: the folder has no request.
+    """
+    try:
+        text = (folder / _FILE).read_text()
+    except OSError:
+        raise RuntimeError(
+            f"openreg: {VARIABLE} is malformed (got {str(folder)!r}, expected a folder that `fits` has made)"
+        ) from None
+    return Request(**json.loads(text))
 
 
 def folder_of_process() -> Path | None:

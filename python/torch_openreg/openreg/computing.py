@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from .. import _C
 
@@ -58,12 +59,28 @@ def assume(*, nonzero: float | None = None, routing: str | None = None) -> Itera
         raise ValueError(f"openreg: nonzero must be a part of the elements (got {nonzero!r}, expected 0 to 1)")
     if routing not in (None, "balanced"):
         raise ValueError(f"openreg: unknown routing (got {routing!r}, expected 'balanced')")
-    before = _C.assumptions()
-    _C.assume(before[0] if nonzero is None else float(nonzero), before[1] or routing is not None)
+    scope = _Scope(nonzero, routing is not None)
+    _replace(lambda scopes: [*scopes, scope])
     try:
         yield
     finally:
-        _C.assume(*before)
+        _replace(lambda scopes: [each for each in scopes if each is not scope])
+
+
+class _Scope(NamedTuple):
+    nonzero: float | None
+    balanced_routing: bool
+
+
+_scopes: list[_Scope] = []  # of all threads: they may be left in another order than the reverse
+_lock = threading.Lock()
+
+
+def _replace(change: Callable[[list[_Scope]], list[_Scope]]) -> None:
+    with _lock:
+        _scopes[:] = change(_scopes)
+        given = [each.nonzero for each in _scopes if each.nonzero is not None]
+        _C.assume(given[-1] if given else None, any(each.balanced_routing for each in _scopes))
 
 
 def compute_report() -> dict[str, Any]:

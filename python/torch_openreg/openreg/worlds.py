@@ -25,7 +25,7 @@ def fake_world(size: int, rank: int = 0) -> Iterator[None]:
 
     Raises:
         ValueError: `size` or `rank` is out of range.
-        RuntimeError: a default group exists.
+        RuntimeError: a default group exists, or the process is in another `fake_world`.
     """
     from .._pytorch import fake_world as adapter
 

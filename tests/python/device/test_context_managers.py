@@ -9,6 +9,7 @@ import ast
 import importlib
 import inspect
 import itertools
+import os
 import pkgutil
 import threading
 from collections.abc import Callable
@@ -99,6 +100,8 @@ ROWS = {
     "amp.autocast": Row(
         same(lambda: openreg.amp.autocast(enabled=True, dtype=torch.float16)), autocast, set_own_autocast
     ),
+    # Holds for all threads, because those of autograd launch too.
+    "computing.assume": Row(lambda: lambda: openreg.assume(nonzero=0.5), changes=False),
     "device.device": Row(same(lambda: openreg.device(1)), current, lambda thread: set_own_streams(0)),
     "device.device_of": Row(
         same(lambda: openreg.device_of(torch.ones(1, device=f"{DEVICE}:1"))), current, lambda thread: set_own_streams(0)
@@ -109,6 +112,7 @@ ROWS = {
         same(lambda: openreg.graph(openreg.CUDAGraph())), current, set_own_streams, exclusive=True
     ),
     "graph_hooks.GraphHooks._replay_hooks": Row(lambda: openreg.CUDAGraph()._replay_hooks, changes=False),
+    "memory_fits.fits": Row(lambda: lambda: openreg.fits("h100"), exclusive=True),
     "memory_peak.peak": Row(lambda: openreg.memory.peak, changes=False),
     "memory_pools.use_mem_pool": Row(with_pool, pool),
     "nvtx.range": Row(lambda: lambda: openreg.nvtx.range("r"), ranges),
@@ -123,9 +127,15 @@ ROWS = {
     "streams.stream, of one stream": Row(
         lambda: (lambda stream: lambda: openreg.stream(stream))(openreg.Stream(device=1)), current, set_own_streams
     ),
+    "worlds.fake_world": Row(
+        lambda: lambda: openreg.fake_world(2), lambda: os.environ.get("WORLD_SIZE"), exclusive=True
+    ),
 }
 # Not entered by programs, or not ours.
 LEFT_OUT = {
+    "context.record": "entered by torch.openreg.fits",
+    "fake_world._replacing_current": "entered by torch.openreg.fake_world",
+    "fake_world.entered": "entered by torch.openreg.fake_world",
     "graph_streams.found": "replaces a table of Dynamo's, which the process has once",
 }
 

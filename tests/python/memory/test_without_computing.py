@@ -147,6 +147,26 @@ def test_a_density_can_be_assumed(run_idle):
     run_idle(assume_shapes)
 
 
+def leave_scopes_in_another_order():
+    """As two threads may."""
+    large = torch.randn(1000, 1000, device="openreg")
+    first, second = torch.openreg.assume(nonzero=0.25), torch.openreg.assume(nonzero=0.5)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert (large > 0).nonzero().shape == (500000, 2)
+    second.__exit__(None, None, None)
+    try:
+        large[large > 0]
+    except RuntimeError:
+        return
+    raise AssertionError("still assumed")
+
+
+def test_a_scope_ends_what_it_assumed_itself(run_idle):
+    run_idle(leave_scopes_in_another_order)
+
+
 def route_tokens():
     experts, tokens, chosen = 8, 1024, 2
     scores = (torch.randn(tokens, 4096, device="openreg") @ torch.randn(4096, experts, device="openreg")).softmax(-1)

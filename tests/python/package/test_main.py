@@ -135,6 +135,9 @@ LEGAL = {
     "TORCH_OPENREG_STICKY_ERRORS": ("1",),
     "TORCH_OPENREG_EXECUTOR": ("process",),
     "TORCH_OPENREG_FAULT_MESSAGE": ("0",),
+    "TORCH_OPENREG_COMPUTE": ("0",),
+    "TORCH_OPENREG_FAKE_WORLD": ("8",),
+    "TORCH_OPENREG_FITS": (),  # only the command makes such a folder
     "TORCH_OPENREG_AUTOLOAD": ("force", "off"),
     "PYTORCH_ALLOC_CONF": ("max_split_size_mb:21", "garbage_collection_threshold:0.5"),
     "TORCH_DEVICE_BACKEND_AUTOLOAD": ("0",),

@@ -23,8 +23,11 @@ def test_processes_are_started_where_the_page_says() -> None:
         "cpp/executor/executor_process.cpp",
         "cpp/executor/supervisor.cpp",
     }
-    assert sources_with(r"^import subprocess\b|subprocess\.\w+\(") == {"python/torch_openreg/__main__.py"}
-    for words in ("TORCH_OPENREG_EXECUTOR=process", "`torch.compile`", "`python -m torch_openreg --check`"):
+    assert sources_with(r"^import subprocess\b|subprocess\.\w+\(") == {
+        "python/torch_openreg/__main__.py",
+        "python/torch_openreg/fits/run.py",
+    }
+    for words in ("TORCH_OPENREG_EXECUTOR=process", "`torch.compile`", "`python -m torch_openreg --check`", "`python -m torch_openreg fits`"):
         assert words in SECURITY
 
 
