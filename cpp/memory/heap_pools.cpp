@@ -32,7 +32,9 @@ Pool& Heap::existing(PoolId id) {
 
 void Heap::add_use(PoolId id) {
   if (id == PoolId{}) throw Error("openreg: (0, 0) is the default memory pool, not a private one");
-  ++private_pools_.try_emplace(id, id).first->second.uses;
+  const auto [found, is_new] = private_pools_.try_emplace(id, id);
+  if (is_new) found->second.reset(policy_.is_cudas());
+  ++found->second.uses;
 }
 
 void Heap::remove_use(PoolId id) {

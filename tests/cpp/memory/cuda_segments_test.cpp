@@ -1,4 +1,4 @@
-// Heap: each rule of CUDA's allocator. tests/python/memory/test_cuda_allocator.py compares all of
+// Heap: each rule of CUDA's allocator. tests/python/memory/test_cuda_segments.py compares all of
 // them with a model.
 #include <gtest/gtest.h>
 
@@ -161,6 +161,17 @@ TEST_F(CudaSegmentsTest, OfSmallBlocksOfOneSizeInASegmentTheLowestIsTaken) {
   free(blocks[2]);
   EXPECT_EQ(allocate(512), blocks[0]);
   EXPECT_EQ(allocate(512), blocks[2]);
+}
+
+TEST_F(CudaSegmentsTest, APoolThatIsMadeLaterHasTheSameOrder) {
+  heap.add_route({1, 0}, [](const Stream&) { return true; });
+  void* const first = allocate(512);
+  allocate(512);
+  void* const third = allocate(512);
+  allocate(512);
+  free(first);
+  free(third);
+  EXPECT_EQ(allocate(512), first);
 }
 
 // --- max_split_size ---
