@@ -331,6 +331,9 @@ def errors(_: int) -> dict[str, str]:
 
     said("size", lambda: enter(0))
     said("rank", lambda: enter(4, 4))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    said("late", lambda: enter(2))
+    dist.destroy_process_group()
     with device_module().fake_world(4, 1):
         dist.init_process_group()
         said("nested", lambda: enter(2))
@@ -379,7 +382,8 @@ def test_wrong_use_is_an_error_in_one_sentence(found):
     assert found["errors"] == {
         "size": "openreg: a fake world has 1 to 65536 ranks (got 0)",
         "rank": "openreg: the rank is not in the fake world (got 4, expected 0 to 3)",
-        "nested": "openreg: a fake world must begin before init_process_group() is called",
+        "late": "openreg: a fake world must begin before init_process_group() is called",
+        "nested": "openreg: a fake world is active already: a process is in one at a time",
         "receive": "openreg: rank 1 cannot receive an object, because only this rank of the fake world exists",
         "store": found["errors"]["store"],
         "after": "{'RANK': None, 'WORLD_SIZE': None}",
