@@ -52,7 +52,7 @@ def test_a_rank_of_a_fake_world_takes_the_same_memory_without_computing(tmp_path
     assert figures[0] == figures[1]
 
 
-@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("checkpointed", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_fully_sharded_training_has_the_memory_that_pytorch_expects(checkpointed, tmp_path):
     (figures,) = fake_rank(tmp_path, NOT_COMPUTING, constants, fsdp_constants.RANKS, 1, checkpointed)
     assert figures == pytest.approx(fsdp_constants.expected(checkpointed), abs=fsdp_constants.TOLERANCE)

@@ -28,6 +28,7 @@ def test_a_training_is_ended_after_its_steps_and_the_report_has_exact_sums(tmp_p
     assert "openreg: step 1 of 2 after " in result.errors
 
 
+@pytest.mark.full
 def test_computing_changes_no_figure(tmp_path):
     # A device that computes has other rules by default, and does not have what only CUDA's kernels allocate.
     code = "from torch_openreg import _C\n_C.use_cuda_segments(True)\n_C.reproduce_cuda_allocations(False)\n" + TRAIN
@@ -56,6 +57,7 @@ def test_functions_at_exit_run_when_a_program_is_ended(tmp_path):
     assert printed == ["finally", "at exit"]
 
 
+@pytest.mark.full
 def test_a_program_that_catches_everything_is_ended_by_its_next_step(tmp_path):
     code = TRAIN.replace("    optimizer.step()", "    try: optimizer.step()\n    except BaseException: print('caught')")
     code += "\nprint('the end')"
@@ -109,6 +111,7 @@ def test_an_error_of_the_program_passes_through(tmp_path):
     assert result.json["reports"][0]["ended"] == Ended.ERROR
 
 
+@pytest.mark.full
 def test_profiles_between_are_decided_by_a_run_with_their_memory(tmp_path):
     # 15 GiB are held in all, but a third of it in the cache: 10 GiB fit on a T4 once the cache is released.
     code = """
@@ -123,6 +126,7 @@ kept = take(2048)
     assert result.output.startswith("fits on t4, h100\n")
 
 
+@pytest.mark.full
 def test_several_optimizers_make_one_step(tmp_path):
     code = """
 import torch
@@ -183,6 +187,7 @@ time.sleep(600)
     assert done.stdout.startswith("does not fit on t4: peak 1024.00 of 14.17 GiB outside of modules (")
 
 
+@pytest.mark.full
 def test_spawned_processes_are_measured(tmp_path):
     code = """
 import torch

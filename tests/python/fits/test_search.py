@@ -67,11 +67,14 @@ blocks = [torch.empty(2 << 30, dtype=torch.uint8, device="openreg") for _ in ran
 
 
 @pytest.mark.parametrize(
-    ("count", "arguments"), [('int(os.environ["blocks"])', ()), ("int(sys.argv[1][2:])", ("--{blocks}",))]
+    ("count", "arguments", "values"),
+    [('int(os.environ["blocks"])', (), "7..8"), ("int(sys.argv[1][2:])", ("--{blocks}",), "1..9")],
 )
-def test_a_program_gets_the_value_as_an_argument_and_as_a_variable(tmp_path, count, arguments):
+def test_a_program_gets_the_value_as_an_argument_and_as_a_variable(tmp_path, count, arguments, values):
     # A T4 has 14.17 GiB for PyTorch: seven blocks.
-    result = fits(tmp_path, PROGRAM.format(count), "--profile", "t4", "--search", "blocks=1..9", arguments=arguments)
+    result = fits(
+        tmp_path, PROGRAM.format(count), "--profile", "t4", "--search", f"blocks={values}", arguments=arguments
+    )
     assert result.status == 0, result.errors
     assert result.output.endswith("the largest blocks that fits on t4: 7\n")
     assert result.json["search"]["best"] == 7

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = Path(__file__).parents[2] / "fidelity" / "memory.py"
 
 
@@ -16,6 +18,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 def test_it_measures_operators_and_programs_and_compares(tmp_path):
     measured = run("openreg", "--only", "^(add|mlp)$")
     assert measured.returncode == 0, measured.stderr

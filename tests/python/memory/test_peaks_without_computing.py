@@ -31,11 +31,11 @@ def figures(*arguments: str, computes: bool) -> dict[str, list[int | str]]:
     ("arguments", "least"),
     [
         (["trainings"], 13),
-        (["random", "40"], 40),
+        (["random", "10"], 10),
         pytest.param(["random", "200"], 200, marks=pytest.mark.full),
         pytest.param(["modules"], 1700, marks=pytest.mark.full),
     ],
-    ids=["trainings", "40 random programs", "200 random programs", "modules"],
+    ids=["trainings", "10 random programs", "200 random programs", "modules"],
 )
 def test_the_figures_are_those_of_a_device_that_computes(arguments, least):
     computed = figures(*arguments, computes=True)

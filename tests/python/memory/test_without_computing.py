@@ -261,7 +261,7 @@ def compile_a_model():
     assert model[0].weight.grad.shape == (4096, 4096)
 
 
-@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("threads", ["1", pytest.param("2", marks=pytest.mark.full)])
 def test_kernels_of_programs_are_not_compiled(run_idle, tmp_path, threads):
     run_idle(compile_a_model, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"), TORCHINDUCTOR_COMPILE_THREADS=threads)
 

@@ -27,7 +27,12 @@ def test_processes_are_started_where_the_page_says() -> None:
         "python/torch_openreg/__main__.py",
         "python/torch_openreg/fits/run.py",
     }
-    for words in ("TORCH_OPENREG_EXECUTOR=process", "`torch.compile`", "`python -m torch_openreg --check`", "`python -m torch_openreg fits`"):
+    for words in (
+        "TORCH_OPENREG_EXECUTOR=process",
+        "`torch.compile`",
+        "`python -m torch_openreg --check`",
+        "`python -m torch_openreg fits`",
+    ):
         assert words in SECURITY
 
 
