@@ -58,6 +58,8 @@ _WHEN_IMPORTED = (
     ("torch._inductor.utils", "compile.costs:use_datasheet"),
     ("torch._inductor.runtime.benchmarking", "compile.costs:measure_on_the_device"),
     ("torch._inductor.cpp_builder", "compile.build_files:write_atomically"),
+    ("torch._inductor.cpp_builder", "compile.build_files:find_no_compiler"),
+    ("torch._inductor.cpu_vec_isa", "compile.build_files:try_no_instructions"),
     ("torch._inductor.compile_fx", "compile.inductor.registration:register"),
     ("torch.testing._internal.optests.autograd_registration", "patches:patch_opcheck"),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -264,6 +266,23 @@ def compile_a_model():
 @pytest.mark.parametrize("threads", ["1", pytest.param("2", marks=pytest.mark.full)])
 def test_kernels_of_programs_are_not_compiled(run_idle, tmp_path, threads):
     run_idle(compile_a_model, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"), TORCHINDUCTOR_COMPILE_THREADS=threads)
+
+
+def compile_without_a_compiler():
+    model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.GELU()).to("openreg")
+    torch.compile(model)(torch.randn(64, 512, device="openreg")).sum().backward()
+    assert torch.openreg.launch_stats()["compiled"] > 1
+
+
+def test_programs_are_compiled_where_there_is_no_compiler(run_idle, tmp_path):
+    compiler = tmp_path / "g++"
+    compiler.write_text(f"#!/bin/sh\necho $@ >> {tmp_path}/calls\nexit 1\n")
+    compiler.chmod(0o755)
+    for name in ("c++", "cc", "clang++", "gcc"):
+        (tmp_path / name).symlink_to(compiler)
+    variables = {"CXX": str(compiler), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    run_idle(compile_without_a_compiler, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"), **variables)
+    assert not (tmp_path / "calls").exists(), (tmp_path / "calls").read_text()
 
 
 def send_to_a_process():

@@ -1,4 +1,4 @@
-"""Files that the compiler writes into caches. If it is killed, it leaves none that a later run would take for whole."""
+"""The C++ compiler: the files that it writes into caches, and when it is not called at all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from ... import _C
 
 # Of an ELF file: where its table of sections is, the size of an entry, and their number.
 _HEADER = struct.Struct("<40xQ10xHH2x")
@@ -37,6 +39,29 @@ def write_atomically(module: ModuleType) -> None:
             beside.unlink(missing_ok=True)
 
     module.CppBuilder.build = build
+
+
+def find_no_compiler(module: ModuleType) -> None:
+    """Makes torch._inductor.cpp_builder call no compiler where devices do not compute: it would only ask its version."""
+    original = module.cpp_compiler_search
+
+    @functools.wraps(original)
+    def cpp_compiler_search(search: tuple[str | None, ...]) -> str:
+        names = [] if _C.computes() else [name for name in search if name]
+        return names[0] if names else str(original(search))
+
+    module.cpp_compiler_search = cpp_compiler_search  # type: ignore[attr-defined]
+
+
+def try_no_instructions(module: ModuleType) -> None:
+    """Makes torch._inductor.cpu_vec_isa compile no test of vector instructions where devices do not compute."""
+    original = module.VecISA.check_build
+
+    @functools.wraps(original)
+    def check_build(self: Any, code: str) -> bool:
+        return not _C.computes() or original(self, code)
+
+    module.VecISA.check_build = check_build
 
 
 def is_whole(library: Path) -> bool:
