@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .charts import Line, curve_chart, kind_class, treemap
 from .report import DeviceReport, Report
-from .text import by_module, ran
+from .text import COMPILED, by_module, ran
 from .verdict import Verdict, largest, sentence, size
 
 _STYLE = Path(__file__).with_name("page.css")
@@ -65,6 +65,8 @@ def _facts(report: Report, device: DeviceReport, ranks: int) -> str:
     rows["allocations"] = str(device.allocations)
     if device.retries:
         rows["retries"] = f"{device.retries}: the allocator had to release its cache"
+    if report.compiled:
+        rows["compiled"] = COMPILED
     rows["values"] = "computed" if report.computed else "large computations did not run"
     cells = "".join(f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
     return f"<table>{cells}</table>"

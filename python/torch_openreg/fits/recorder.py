@@ -48,6 +48,7 @@ class Recorder:
             total = openreg.mem_get_info(0)[1]
             for device in self._devices:
                 _C.set_memory_fraction(device, min(1.0, usable / total))
+        self._compiled = _C.launch_stats()["compiled"]
         self._before = [_held(device) for device in self._devices]
         _C.begin_allocation_log()
         self._modules = Modules()
@@ -155,6 +156,7 @@ class Recorder:
             devices=devices,
             computed=computes,
             values=[] if computes else [{**read, "line": relative(read["line"])} for read in _unknown_reads()],
+            compiled=max(0, _C.launch_stats()["compiled"] - self._compiled),
         )
         return self._report
 

@@ -136,6 +136,7 @@ class Report:
         devices: those that were used.
         computed: whether large kernels ran, so that values are those of the program.
         values: what the program read although it was not computed: ``line``, ``op``, ``count``.
+        compiled: how many kernels of `torch.compile` were launched. They are fused as for the CPU.
     """
 
     program: list[str]
@@ -147,6 +148,7 @@ class Report:
     devices: list[DeviceReport]
     computed: bool = True
     values: list[dict[str, Any]] = field(default_factory=list)
+    compiled: int = 0
     version: int = VERSION
 
     @property

@@ -11,6 +11,7 @@ from .verdict import Verdict, largest, sentence, size
 
 ROWS = 8
 """Modules and lines that are listed."""
+COMPILED = "torch.compile fused operators as for the CPU; on a GPU other buffers may be needed"
 
 
 def lines(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -41,6 +42,8 @@ def lines(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Iterator[st
         yield f"values    not computed; the program read {count} that are unknown" + (":" if count else "")
         for value in report.values[:ROWS]:
             yield f"          {value['count']:>6}  {value['op']} at {value['line']}"
+    if report.compiled:
+        yield f"compiled  {COMPILED}"
     at = "when memory ran out" if failure is not None else "at the peak"
     yield from _table(f"by kind, {at}", device.kinds, device.held, len(device.kinds))
     yield from _table(f"by module, {at}", by_module(device), device.held, ROWS)
