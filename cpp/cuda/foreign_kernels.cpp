@@ -89,9 +89,9 @@ bool is_of_python(std::string_view registered) {
   return file.ends_with(".py") || file.ends_with('>');
 }
 
-void refuse(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
+void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "openreg: ", op.operator_name(),
+      ops::call_fake(op, stack), "openreg: ", op.operator_name(),
       " has a kernel for CUDA, which needs a GPU, and none for the CPU that could run instead: "
       "CUDA is emulated on the CPU here");
 }

@@ -8,6 +8,7 @@
 #include "ops/tiers/boxed.h"
 #include "ops/tiers/host_tier.h"
 #include "ops/tiers/quirks.h"
+#include "ops/tiers/uncomputed.h"
 #include "ops/wire/ivalue_arguments.h"
 #include "ops/wire/same_device.h"
 #include "slot.h"
@@ -73,13 +74,14 @@ c10::Device device_of_call(const c10::OperatorHandle& op, const c10::OperatorHan
   return device.get();
 }
 
-void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
-                       c10::DispatchKey key) {
+void expect_cpu_kernel(const c10::OperatorHandle& op, bool has_one) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      cpu_op.hasComputedKernelForDispatchKey(key), "openreg: ", op.operator_name(),
-      " has no kernel for ", kDeviceName,
+      has_one, "openreg: ", op.operator_name(), " has no kernel for ", kDeviceName,
       ", and no kernel for the CPU that could run instead; register one for \"", kDeviceName,
       "\" (dispatch key ", backend::kDispatchKey, ")");
+}
+
+void expect_fallback(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       settings().cpu_fallback || !is_foreign(cpu_op), "openreg: ", op.operator_name(),
       " has no kernel for ", kDeviceName,
@@ -92,15 +94,23 @@ void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle&
 void dispatch_to_tier(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
                       torch::jit::Stack* stack) {
   constexpr auto kKey = c10::DispatchKey::CPU;
-  expect_cpu_kernel(op, cpu_op, kKey);
+  const bool has_kernel = cpu_op.hasComputedKernelForDispatchKey(kKey);
+  if (!has_kernel && call_fake(cpu_op, stack)) return;
+  expect_cpu_kernel(op, has_kernel);
+  expect_fallback(op, cpu_op);
   const auto device = device_of_call(op, cpu_op, *stack);
   if (!launch_boxed(cpu_op, device, stack)) run_on_host(cpu_op, device, kKey, stack);
 }
 
 void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
                         torch::jit::Stack* stack) {
-  expect_cpu_kernel(op, op, cpu_key);
+  expect_cpu_kernel(op, op.hasComputedKernelForDispatchKey(cpu_key));
+  expect_fallback(op, op);
   run_on_host(op, device_of_call(op, op, *stack), cpu_key, stack);
+}
+
+bool call_fake(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  return !openreg::computes() && launch_fake(op, device_of_call(op, op, *stack), stack);
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

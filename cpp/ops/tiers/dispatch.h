@@ -13,8 +13,8 @@ namespace openreg::ops {
 
 /// Chooses the tier of a call: runs the CPU's kernel over device memory, as a command (boxed.h) or,
 /// if that is not possible, on the calling thread (host_tier.h). Errors name `op`; `cpu_op` is run,
-/// and the stack holds its arguments. Throws c10::NotImplementedError if the CPU has no kernel, and
-/// for operators outside aten with TORCH_OPENREG_CPU_FALLBACK=0.
+/// and the stack holds its arguments. Throws c10::NotImplementedError if the CPU has no kernel and
+/// call_fake() does nothing, and for operators outside aten with TORCH_OPENREG_CPU_FALLBACK=0.
 void dispatch_to_tier(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
                       torch::jit::Stack* stack);
 
@@ -22,6 +22,10 @@ void dispatch_to_tier(const c10::OperatorHandle& op, const c10::OperatorHandle& 
 /// that of strided ones. Throws as dispatch_to_tier() does.
 void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
                         torch::jit::Stack* stack);
+
+/// Without computing, an operator without a kernel needs none if it has a function for its results:
+/// launch_fake(). False, and nothing has changed: that is not so.
+bool call_fake(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 /// Registers a function for operators: "trace abs.out".
 template <c10::KernelFunction::BoxedKernelFunction* kFunction>

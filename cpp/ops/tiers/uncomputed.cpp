@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,8 @@
 #include "backend/clean_state.h"
 #include "backend/device.h"
 #include "backend/race_detection.h"
+#include "backend/stream.h"
+#include "backend/submit.h"
 #include "ops/launch/launch.h"
 #include "ops/launch/probe.h"
 #include "ops/tensors/cpu_alias.h"
@@ -54,7 +58,11 @@ at::Tensor meta_like(const at::Tensor& tensor) {
   return meta;
 }
 
-bool run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack, Pairs& pairs) {
+/// Whether what a meta kernel throws means that it cannot run, or is the error of the call.
+enum class Errors : std::uint8_t { kRefusals, kOfCall };
+
+bool run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack, Pairs& pairs,
+                 Errors errors = Errors::kRefusals) {
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return false;
   const backend::CleanState clean;
   const BelowAutograd below_autograd;
@@ -76,6 +84,7 @@ bool run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack, Pairs&
   try {
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &attempt);
   } catch (const std::exception&) {  // data-dependent shapes, for example
+    if (errors == Errors::kOfCall) throw;
     return false;
   }
   stack = std::move(attempt);
@@ -96,6 +105,22 @@ at::Tensor realize(const at::Tensor& meta, c10::Device device, const Pairs& pair
     }
   }
   return empty_strided_on(device, meta.sizes(), meta.strides(), meta.scalar_type());
+}
+
+void realize_all(torch::jit::Stack& results, c10::Device device, const Pairs& pairs) {
+  const BelowAutograd below_autograd;
+  for (auto& result : results)
+    map_tensors(result, [&](const at::Tensor& meta) { return realize(meta, device, pairs); });
+}
+
+/// The kernel without code of this name.
+const Kernel& kernel_named(const std::string& name) {
+  static auto& kernels = *new std::map<std::string, const Kernel*>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const auto [found, is_new] = kernels.try_emplace(name, nullptr);
+  if (is_new) found->second = new Kernel(found->first.c_str(), nullptr);
+  return *found->second;
 }
 
 [[noreturn]] void refuse_shape(const std::string& op, const char* assumption) {
@@ -208,9 +233,7 @@ std::optional<memory::Values> run_uncomputed(const c10::OperatorHandle& op, c10:
   if (auto assumed = assumed_results(op, device, torch::jit::last(*stack, count))) {
     results = std::move(*assumed);
   } else if (run_on_meta(op, results, pairs)) {
-    const BelowAutograd below_autograd;
-    for (auto& result : results)
-      map_tensors(result, [&](const at::Tensor& meta) { return realize(meta, device, pairs); });
+    realize_all(results, device, pairs);
   } else {
     TORCH_CHECK(bytes <= kMostTried, "openreg: ", op.operator_name(),
                 " cannot be called without computing (got tensors of ", bytes,
@@ -233,6 +256,34 @@ std::optional<memory::Values> run_uncomputed(const c10::OperatorHandle& op, c10:
   torch::jit::drop(*stack, count);
   stack->insert(stack->end(), results.begin(), results.end());
   return std::nullopt;
+}
+
+bool launch_fake(const c10::OperatorHandle& op, c10::Device device, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  torch::jit::Stack results(torch::jit::last(*stack, arguments.size()).vec());
+  Pairs pairs;
+  if (!run_on_meta(op, results, pairs, Errors::kOfCall)) return false;
+  realize_all(results, device, pairs);
+  const auto memory = [&] {
+    backend::MemoryOfCommand uses;
+    const auto add = [&](const c10::IValue& value, bool writes) {
+      for_each_on_device(value, [&](const at::Tensor& tensor) {
+        uses.push_back(backend::use_of(tensor, writes));
+        uses.back().number = static_cast<std::uint16_t>(uses.size() - 1);
+      });
+    };
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      add(torch::jit::peek(*stack, i, arguments.size()), is_written(arguments[i].alias_info()));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (op.schema().returns()[i].alias_info() == nullptr) add(results[i], true);
+    }
+    return uses;
+  };
+  backend::submit(backend::current_stream(device.index()), kernel_named(op.operator_name().name),
+                  {}, memory, {.counted_as = backend::counters::boxed});
+  torch::jit::drop(*stack, arguments.size());
+  stack->insert(stack->end(), results.begin(), results.end());
+  return true;
 }
 
 void note_values(const c10::OperatorHandle& op, torch::jit::Stack& stack, memory::Values values) {

@@ -22,6 +22,11 @@ bool run_meta_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 std::optional<memory::Values> run_uncomputed(const c10::OperatorHandle& op, c10::Device device,
                                              torch::jit::Stack* stack);
 
+/// Without computing, for an operator that has no kernel for the device or the CPU: a command that
+/// does nothing, and the results that its meta kernel (register_fake) returns. False, and nothing
+/// has changed: it has none. Throws what the meta kernel throws.
+bool launch_fake(const c10::OperatorHandle& op, c10::Device device, torch::jit::Stack* stack);
+
 /// Notes what is known of an operator's results and of the arguments that it has written.
 void note_values(const c10::OperatorHandle& op, torch::jit::Stack& stack, memory::Values values);
 
