@@ -62,6 +62,8 @@ _WHEN_IMPORTED = (
     ("torch._inductor.cpu_vec_isa", "compile.build_files:try_no_instructions"),
     ("torch._inductor.compile_fx", "compile.inductor.registration:register"),
     ("torch.testing._internal.optests.autograd_registration", "patches:patch_opcheck"),
+    ("triton.runtime.jit", "triton_launches:need_no_driver"),
+    ("triton.runtime.jit", "triton_launches:launch_nothing"),
 )
 
 
