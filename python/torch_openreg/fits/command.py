@@ -23,6 +23,11 @@ from .search import Found, parse as parse_search, search, table
 from .verdict import Verdict, judge, largest, sentence, size
 
 STEPS = 3
+SCHEDULES = {
+    "best": ("the device keeps up with the host", {"TORCH_OPENREG_LAUNCH_BLOCKING": "1"}),
+    "worst": ("the host runs far ahead", {"TORCH_OPENREG_SCHEDULE": "latest", "TORCH_OPENREG_LAUNCH_BLOCKING": "0"}),
+}
+"""The cases of --schedules: what happens, and the variables that make it happen."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,18 @@ class Options:
     json: Path | None
     html: Path | None
     search: str | None
+    schedules: bool
     tries: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run under one of `SCHEDULES`, in bytes: the peaks of what tensors held, and of what the allocator held."""
+
+    name: str
+    verdicts: list[Verdict]
+    allocated: int
+    reserved: int
 
 
 @dataclass(frozen=True)
@@ -108,12 +124,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         metavar="ARGUMENTS",
         help="also run the program with these arguments in addition, and say what that changes (repeatable)",
     )
+    add("--schedules", action="store_true", help="also run the best and the worst case of how far the device is behind")
     add("--compute", action="store_true", help="compute everything, as without fits, which is slow")
     add("--quiet", action="store_true", help="print no progress")
     return parser
 
 
-_FLAGS = ("--compute", "--quiet", "--help", "-h")  # the options without a value
+_FLAGS = ("--compute", "--schedules", "--quiet", "--help", "-h")  # the options without a value
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -156,6 +173,7 @@ def _parse(arguments: Sequence[str], prog: str, known: list[str]) -> Options:
         json=found.json,
         html=found.html,
         search=found.search,
+        schedules=found.schedules,
         tries=[shlex.split(each) for each in found.tries],
     )
 
@@ -206,15 +224,35 @@ def _report(options: Options, settings: Environment) -> int:
         if not others or _failed(other):
             raise FitsError(f"the program fails with {shlex.join(arguments)} (exit status {other.status})")
         comparisons.append(Comparison(arguments, others, _needed(other)))
+    cases = [_case(options, settings, name) for name in SCHEDULES if options.schedules and not _failed(done)]
     for line in text.lines(done.reports, verdicts):
         print(line)
-    for line in _comparison_lines(comparisons, _needed(done)):
+    for line in (*_case_lines(cases), *_comparison_lines(comparisons, _needed(done))):
         print(line)
-    _write(options, done, verdicts, comparisons, None)
+    _write(options, as_json(done, verdicts, comparisons, cases, None), done, verdicts)
     if _failed(done):
         return done.status
     fits = [bool(verdict.fits) for verdict in verdicts]
     return 0 if (all(fits) if len(options.profiles) < len(with_memory()) else any(fits)) else 1
+
+
+def _case(options: Options, settings: Environment, name: str) -> Case:
+    what, variables = SCHEDULES[name]
+    _say(options, f"running the {name} case, in which {what}")
+    program = replace(options.program, environment={**options.program.environment, **variables})
+    done, verdicts = _measure(options, settings, program)
+    if not verdicts or _failed(done):
+        raise FitsError(f"the program fails in the {name} case (exit status {done.status})")
+    _, device = largest(done.reports)
+    return Case(name, verdicts, device.allocated, device.reserved)
+
+
+def _case_lines(cases: Sequence[Case]) -> list[str]:
+    lines = ["", "by schedule"] if cases else []
+    for case in cases:
+        peak = f"{size(case.allocated)} in tensors, {size(case.reserved)} reserved"
+        lines.append(f"  {case.name} case, {SCHEDULES[case.name][0]}: {peak}; {sentence(case.verdicts)}")
+    return lines
 
 
 def _needed(done: Run) -> int | None:
@@ -238,6 +276,8 @@ def _search(options: Options, settings: Environment) -> int:
     assert options.search is not None
     range = parse_search(options.search)
     profile = options.profiles[0]
+    if options.schedules:
+        raise FitsError("--schedules cannot be combined with --search: run it with the value that was found")
     if len(options.profiles) > 1:
         raise FitsError("--search needs one GPU to fit on (expected --profile NAME, as in --profile h100)")
     last: list[tuple[Run, Verdict]] = []
@@ -261,21 +301,23 @@ def _search(options: Options, settings: Environment) -> int:
     else:
         print(f"the largest {range.name} that fits on {profile}: {found.best}")
     done, verdict = last[0]
-    _write(options, done, [verdict], [], found)
+    _write(options, as_json(done, [verdict], [], [], found), done, [verdict])
     return 0 if found.best is not None else 1
 
 
-def _write(
-    options: Options, done: Run, verdicts: list[Verdict], comparisons: list[Comparison], found: Found | None
-) -> None:
+def _write(options: Options, data: dict[str, Any], done: Run, verdicts: list[Verdict]) -> None:
     if options.json is not None:
-        options.json.write_text(json.dumps(as_json(done, verdicts, comparisons, found), indent=1) + "\n")
+        options.json.write_text(json.dumps(data, indent=1) + "\n")
     if options.html is not None:
         options.html.write_text(page(done.reports, verdicts), encoding="utf-8")
 
 
 def as_json(
-    done: Run, verdicts: Sequence[Verdict], comparisons: Sequence[Comparison], found: Found | None
+    done: Run,
+    verdicts: Sequence[Verdict],
+    comparisons: Sequence[Comparison],
+    cases: Sequence[Case],
+    found: Found | None,
 ) -> dict[str, Any]:
     """The report as JSON (docs/fits.md has its fields)."""
     report, device = largest(done.reports)
@@ -287,5 +329,6 @@ def as_json(
         "device": device.index,
         "reports": [asdict(each) for each in done.reports],
         "tries": [{**asdict(each), "summary": sentence(each.verdicts)} for each in comparisons],
+        "schedules": [{**asdict(each), "summary": sentence(each.verdicts)} for each in cases],
         "search": None if found is None else asdict(found),
     }

@@ -209,11 +209,44 @@ def test_what_would_help_is_what_was_run(tmp_path):
     assert "what would help\n  --batch 8: " in result.output
 
 
+@pytest.mark.full
+def test_the_best_and_the_worst_case_differ_by_what_the_device_has_yet_to_do(tmp_path):
+    # A block that another stream uses is free when that stream has got so far: in the worst case, never.
+    code = """
+import torch
+side = torch.Stream("openreg")
+for _ in range(8):
+    block = torch.empty(64 << 20, dtype=torch.uint8, device="openreg")
+    with side:
+        block.add_(1)
+    block.record_stream(side)
+    del block
+"""
+    result = fits(tmp_path, code, "--schedules", "--profile", "t4")
+    assert result.status == 0, result.errors
+    best, worst = result.json["schedules"]
+    assert (best["name"], best["reserved"]) == ("best", 64 << 20)
+    assert (worst["name"], worst["reserved"]) == ("worst", 512 << 20)
+    assert "  best case, the device keeps up with the host: 64.00 MiB in tensors, 64.00 MiB reserved; " in result.output
+    assert "  worst case, the host runs far ahead: 64.00 MiB in tensors, 512.00 MiB reserved; " in result.output
+
+
+@pytest.mark.full
+def test_a_report_says_where_compiled_programs_were_fused_as_for_the_cpu(tmp_path):
+    code = TRAIN.replace("optimizer = ", "model.compile()\noptimizer = ")
+    sentence = "torch.compile fused operators as for the CPU; on a GPU other buffers may be needed"
+    compiled, eager = (fits(tmp_path, each, "--steps", "1") for each in (code, TRAIN))
+    assert compiled.status == 0, compiled.errors
+    assert compiled.json["reports"][0]["compiled"] > 0 and eager.json["reports"][0]["compiled"] == 0
+    assert f"compiled  {sentence}\n" in compiled.output and sentence not in eager.output
+    assert sentence in compiled.html and sentence not in eager.html
+
+
 def test_the_json_has_the_documented_fields(tmp_path):
     data = fits(tmp_path, TRAIN, "--steps", "1", "--profile", "h100").json
     shape = {
         "version": int, "summary": str, "verdicts": list, "rank": int, "device": int, "reports": list, "tries": list,
-        "search": type(None),
+        "schedules": list, "search": type(None),
     }  # fmt: skip
     assert {name: type(value) for name, value in data.items()} == shape
     assert data["version"] == 1
@@ -221,7 +254,7 @@ def test_the_json_has_the_documented_fields(tmp_path):
     assert verdict["profile"] == "h100" and verdict["fits"] is True and verdict["usable"] > verdict["needed"] > 0
     (report,) = data["reports"]
     assert report.keys() == {
-        "program", "ended", "steps", "seconds", "rank", "host", "devices", "computed", "values", "version",
+        "program", "ended", "steps", "seconds", "rank", "host", "devices", "computed", "values", "compiled", "version",
     }  # fmt: skip
     (device,) = report["devices"]
     assert device.keys() == {
@@ -244,6 +277,10 @@ def test_the_json_has_the_documented_fields(tmp_path):
         (["--profile", "h10", "x.py"], "--profile is malformed (got 'h10', expected one of t4, "),
         (["--profile", "h100:0", "x.py"], "--profile is malformed (got 'h100:0', expected one of t4, "),
         (["--search", "batch=8..4", "x.py"], "--search is malformed (got 'batch=8..4', expected NAME=LOW..HIGH "),
+        (
+            ["--search", "batch=1..4", "--schedules", "--profile", "t4", "x.py"],
+            "--schedules cannot be combined with --search: run it with the value that was found",
+        ),
         (["--search", "batch=1..4", "x.py"], "--search needs one GPU to fit on (expected --profile NAME, "),
     ],
 )
