@@ -14,7 +14,7 @@ from torch._prims import rng_prims
 from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
-from .. import openreg
+from .. import _C, openreg
 from .._slot import KEY, NAME, UNNEEDED_PATCHES
 from . import multiprocessing
 from .post_import import when_imported
@@ -22,6 +22,7 @@ from .post_import import when_imported
 # Modules of PyTorch, and the function that is called with each of them after its import.
 _WHEN_IMPORTED = (
     ("torch", "patches:patch_dlpack_device"),
+    ("torch._tensor_str", "patches:print_unknown_values"),
     ("torch.distributed.distributed_c10d", "distributed:register"),
     ("torch.cuda._pin_memory_utils", "distributed:pin_for_the_device"),
     ("torch.distributed.checkpoint._state_dict_stager", "distributed:pin_while_staging"),
@@ -95,6 +96,17 @@ def patch_dlpack_device(_: ModuleType) -> None:
         return (DLDeviceType.kDLExtDev, self.device.index)
 
     torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign]
+
+
+def print_unknown_values(module: ModuleType) -> None:
+    # It selects elements by a mask to choose their format: without computing, an unknown number. The host reads zeros.
+    original = module._Formatter.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, tensor: torch.Tensor) -> None:
+        original(self, tensor if tensor.device.type != NAME or _C.computes() else tensor.cpu())
+
+    module._Formatter.__init__ = __init__
 
 
 def _refuse_to_capture_optimizers() -> None:

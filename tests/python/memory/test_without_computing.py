@@ -49,6 +49,8 @@ def see_unknown_values():
     assert not product[:2].cpu().any()
     assert product.isfinite().all() and not product.isnan().any()
     assert torch.equal(product, product.clone())
+    assert str(product.mean()) == "tensor(0., device='openreg:0')"
+    assert str(product).startswith("tensor([[0., 0., 0.,  ..., 0., 0., 0.],")
     assert product.argmax(-1)[:3].tolist() == [0, 0, 0]
     assert product.log().sum().item() == 0.0  # not what log makes of zeros
     assert torch.linalg.svdvals(product).shape == (4096,)
