@@ -62,6 +62,7 @@ def install(module: ModuleType) -> None:
     cuda.__getattr__ = __getattr__  # type: ignore[method-assign]
     gpu = _options.current().gpu
     _C = importlib.import_module(".device._C", __package__)
+    _C.use_cuda_segments(True)  # so that reserved memory, retries and the place where memory runs out are CUDA's
     _properties.answer_from_the_profile(module, gpu)
     if gpu is not PROFILES[DEFAULT].gpu:
         _C.set_gpu(*gpu.capability, gpu.multiprocessors, gpu.threads)
