@@ -1,13 +1,16 @@
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "bindings/bindings.h"
 #include "ops/cuda_memory/allocations.h"
 #include "ops/cuda_memory/blas_workspaces.h"
+#include "ops/cuda_memory/convolutions.h"
 #include "ops/cuda_memory/gpu.h"
 
 namespace openreg::bindings {
@@ -56,6 +59,15 @@ void init_cuda_memory(nb::module_& m) {
         "What CUDA's operators allocate beside their results: operators, formula, source in ATen, "
         "how well it is known, and how often and how much so far in this process, without "
         "computing.");
+  m.def(
+      "convolution_use",
+      [](int device) {
+        const auto use = cuda_memory::convolution_use(device);
+        return std::pair(use.largest, use.peak);
+      },
+      nb::arg("device"),
+      "Bounds of cuDNN's workspaces for convolutions: of one, and of what is allocated with one.");
+  m.def("reset_convolution_use", &cuda_memory::reset_convolution_use);
   m.def(
       "set_gpu",
       [](int major, int minor, int multiprocessors, int threads_per_multiprocessor) {

@@ -12,6 +12,7 @@
 
 #include "base/once.h"
 #include "bindings/bindings.h"
+#include "distributed/communicators.h"
 #include "distributed/fake_peers.h"
 #include "distributed/process_group.h"
 
@@ -137,6 +138,18 @@ void init_distributed(nb::module_& m) {
       "Returns a torch.distributed Store for a fake world: a get() or wait() for a key that does "
       "not "
       "exist raises.");
+  m.def(
+      "communicators",
+      [] {
+        nb::list found;
+        for (const auto& each : distributed::most_communicators())
+          found.append(nb::make_tuple(each.device, each.ranks, each.collectives, each.peers));
+        return found;
+      },
+      "What NCCL would have connected when there was most, since the last reset: for each device "
+      "and group the ranks, whether it has had a collective, and with how many ranks it has "
+      "exchanged messages.");
+  m.def("reset_communicators", &distributed::reset_most_communicators);
   m.def("make_process_group", &make_process_group, nb::arg("options"), nb::arg("make_gloo").none(),
         "Returns a torch.distributed Backend \"occl\" for c10d's DistributedBackendOptions. "
         "make_gloo(store, rank, size, timeout) makes the Gloo backend that it uses, at first use; "

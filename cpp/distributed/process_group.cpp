@@ -16,6 +16,7 @@
 #include "backend/stream.h"
 #include "backend/submit.h"
 #include "base/settings.h"
+#include "distributed/communicators.h"
 #include "distributed/fake_peers.h"
 #include "distributed/injected_faults.h"
 #include "memory/command_check.h"
@@ -80,6 +81,7 @@ ProcessGroupOccl::ProcessGroupOccl(MakeGloo make_gloo, c10::intrusive_ptr<c10d::
       local_ranks_(store_ && has_peers() ? LocalRanks::join(*store_, rank, size) : nullptr) {}
 
 ProcessGroupOccl::~ProcessGroupOccl() {
+  forget_communicators(this);
   if (local_ranks_) local_ranks_->leave(rank_);
   for (const auto& [_, stream] : streams_) destroy_stream(*stream);
   GlooGroup::close(std::move(group_));
@@ -137,6 +139,11 @@ Stream& ProcessGroupOccl::stream(c10::DeviceIndex device, Channel channel) {
     return StreamPool::of(device).create(Priority::kNormal, limit);
   });
   streams_.emplace(key, &made);
+  if (size_ > 1) {
+    const bool is_collective = channel.kind == Channel::kCollectives;
+    note_connection(this, {.device = device, .ranks = size_, .collectives = is_collective},
+                    channel.peer == rank_ ? -1 : channel.peer);
+  }
   return made;
 }
 
@@ -169,6 +176,8 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(Launch how, Prepare prepar
   const auto& [what, device, outputs, movement, buffers, channel, host_waits, root] = how;
   auto& gloo = gloo_group();
   auto& stream = this->stream(device.index(), channel);
+  if (what.type == c10d::OpType::ALLTOALL || what.type == c10d::OpType::ALLTOALL_BASE)
+    note_connections_with_all(this, {.device = device.index(), .ranks = size_}, rank_);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   WorkOccl::Part part{.device = device};
   backend::translate_errors([&] { wait_stream(stream, backend::current_stream(device.index())); });

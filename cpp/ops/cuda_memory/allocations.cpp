@@ -56,11 +56,12 @@ constexpr auto kTable = std::to_array<Allocation>({
      "native/cudnn/MHA.cpp", kEstimate},
 
     // Convolutions and recurrent networks
-    {"convolution convolution_overrideable conv2d", "workspace of cuDNN", "",
-     "native/cudnn/Conv_v8.cpp", kUnknown},
+    {"convolution convolution_overrideable conv2d", "workspace of cuDNN",
+     "between none and copies of all tensors in float32", "native/cudnn/Conv_v8.cpp", kUnknown,
+     &note_convolution},
     {"convolution_backward convolution_backward_overrideable", "workspace of cuDNN",
-     "only the buffers of the sum that is the gradient of the bias", "native/cudnn/Conv_v8.cpp",
-     kUnknown, &allocate_for_convolution_backward},
+     "the same; the buffers of the sum that is the gradient of the bias",
+     "native/cudnn/Conv_v8.cpp", kUnknown, &allocate_for_convolution_backward},
     {"native_batch_norm native_batch_norm_backward _batch_norm_with_update", "workspace of cuDNN",
      "", "native/cudnn/BatchNorm.cpp", kUnknown},
     {"lstm* gru* rnn_tanh* rnn_relu* mkldnn_rnn_layer*", "reserve and workspace of cuDNN", "",

@@ -18,7 +18,9 @@ void allocate_for_reduction(const Call& call, Scratch& scratch);
 void allocate_for_reduction_of(const at::Tensor& input, const at::Tensor& result,
                                at::IntArrayRef dims, std::string_view op, Scratch& scratch);
 
-/// The gradient of a convolution's bias is such a sum.
+/// Allocates nothing: see ConvolutionUse.
+void note_convolution(const Call& call, Scratch& scratch);
+/// The gradient of the bias is a sum.
 void allocate_for_convolution_backward(const Call& call, Scratch& scratch);
 
 // normalizations.cpp

@@ -183,21 +183,23 @@ def _say(options: Options, text: str) -> None:
         print(f"openreg: {text}", file=sys.stderr, flush=True)
 
 
-def _run(options: Options, settings: Environment, program: Program, profile: str) -> Run:
+def _run(options: Options, settings: Environment, program: Program, profile: str, nccl: int = 0) -> Run:
     environment = {**program.environment, **settings(profile, options.devices)}
-    return run(replace(program, environment=environment), profile, options.steps, options.quiet)
+    return run(replace(program, environment=environment), profile, options.steps, options.quiet, nccl)
+
+
+def _verdict(options: Options, settings: Environment, program: Program, profile: str, done: Run) -> Verdict:
+    """The verdict for a profile. Where a roomy run does not decide, the program runs with that profile's memory."""
+    verdict = judge(profile, done.reports, done.usable)
+    if verdict.fits is None and verdict.usable < done.usable:
+        _say(options, f"{profile} is close to what is needed: running with its memory")
+        close = _run(options, settings, program, profile, verdict.nccl)
+        verdict = judge(profile, close.reports or done.reports, verdict.usable, verdict.nccl)
+    return verdict
 
 
 def _verdicts(options: Options, settings: Environment, program: Program, done: Run) -> list[Verdict]:
-    """The verdicts for all profiles. Where a roomy run does not decide, the program runs with that profile's memory."""
-    verdicts: list[Verdict] = []
-    for profile in reversed(options.profiles):  # what fails on a GPU fails on smaller ones
-        verdict = judge(profile, done.reports, done.usable)
-        if verdict.fits is None and PROFILES[profile].usable < done.usable:
-            _say(options, f"{profile} is close to what is needed: running with its memory")
-            verdict = judge(profile, _run(options, settings, program, profile).reports or done.reports, verdict.usable)
-        verdicts.append(verdict)
-    return verdicts[::-1]
+    return [_verdict(options, settings, program, profile, done) for profile in options.profiles]
 
 
 def _measure(options: Options, settings: Environment, program: Program) -> tuple[Run, list[Verdict]]:
@@ -283,10 +285,11 @@ def _search(options: Options, settings: Environment) -> int:
     last: list[tuple[Run, Verdict]] = []
 
     def attempt(value: int) -> Verdict:
-        done = _run(options, settings, options.program.with_value(range.name, value), profile)
+        program = options.program.with_value(range.name, value)
+        done = _run(options, settings, program, profile)
         if not done.reports or _failed(done):
             raise FitsError(f"the program fails with {range.name}={value} (exit status {done.status})")
-        verdict = judge(profile, done.reports, done.usable)
+        verdict = _verdict(options, settings, program, profile, done)
         _say(options, f"{range.name}={value}: {verdict}")
         if verdict.fits or not last:
             last[:] = [(done, verdict)]

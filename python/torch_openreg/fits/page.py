@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .charts import Line, curve_chart, kind_class, treemap
 from .report import DeviceReport, Report
-from .text import COMPILED, by_module, ran
+from .text import COMPILED, by_module, ran, unknown
 from .verdict import Verdict, largest, sentence, size
 
 _STYLE = Path(__file__).with_name("page.css")
@@ -63,6 +63,8 @@ def _facts(report: Report, device: DeviceReport, ranks: int) -> str:
     else:
         rows["where"] = str(device.at)
     rows["allocations"] = str(device.allocations)
+    if lacking := list(unknown(report, device)):
+        rows["unknown"] = "; ".join(lacking)
     if device.retries:
         rows["retries"] = f"{device.retries}: the allocator had to release its cache"
     if report.compiled:
@@ -73,13 +75,17 @@ def _facts(report: Report, device: DeviceReport, ranks: int) -> str:
 
 
 def _verdicts(verdicts: Sequence[Verdict]) -> str:
-    rows = ["<table><tr><th>GPU</th><th>fits</th><th>needs</th><th>PyTorch can reserve</th></tr>"]
+    rows = [
+        "<table><tr><th>GPU</th><th>fits</th><th>needs</th><th>PyTorch can reserve</th><th>CUDA context</th>"
+        "<th>NCCL, about</th></tr>"
+    ]
     for verdict in verdicts:
         word = {True: "yes", False: "no", None: "not known"}[verdict.fits]
         note = " *" if verdict.context_assumed else ""
         rows.append(
             f"<tr><td>{escape(verdict.profile)}</td><td class='{word.replace(' ', '-')}'>{word}</td>"
-            f"<td class='number'>{size(verdict.needed)}</td><td class='number'>{size(verdict.usable)}{note}</td></tr>"
+            f"<td class='number'>{size(verdict.needed)}</td><td class='number'>{size(verdict.usable)}</td>"
+            f"<td class='number'>{size(verdict.context)}{note}</td><td class='number'>{size(verdict.nccl)}</td></tr>"
         )
     rows.append("</table>")
     if any(verdict.context_assumed for verdict in verdicts):

@@ -51,10 +51,15 @@ class Profile:
     gpu: Gpu | None = None
 
     @property
+    def context_bytes(self) -> int:
+        """Bytes of the context, or those that are assumed."""
+        return (ASSUMED_CONTEXT if self.context is None else self.context) * MIB
+
+    @property
     def usable(self) -> int:
-        """Bytes that PyTorch's allocator can reserve at most."""
+        """Bytes that PyTorch's allocator can reserve at most, if NCCL is not used."""
         assert self.total is not None
-        return (self.total - (ASSUMED_CONTEXT if self.context is None else self.context)) * MIB
+        return self.total * MIB - self.context_bytes
 
 
 ASSUMED_CONTEXT = 595  # MiB where it is unknown: the largest that is known

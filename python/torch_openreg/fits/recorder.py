@@ -25,6 +25,7 @@ from . import gathered
 from .analysis import analyse, relative
 from .log import Before
 from .modules import OPTIMIZER, Modules
+from .nccl import Communicator
 from .owners import Owners
 from .report import Ended, Report
 
@@ -50,6 +51,9 @@ class Recorder:
                 _C.set_memory_fraction(device, min(1.0, usable / total))
         self._compiled = _C.launch_stats()["compiled"]
         self._before = [_held(device) for device in self._devices]
+        self._calls_before = _calls()
+        _C.reset_convolution_use()
+        _C.reset_communicators()
         _C.begin_allocation_log()
         self._modules = Modules()
         self._owners = Owners(self._modules)
@@ -143,6 +147,12 @@ class Recorder:
             report = analyse(device, self._modules, self._before[device], self._owners.marks, ends, total, failed)
             if report is not None:
                 report.retries = openreg.memory_stats(device).get("num_alloc_retries", 0)
+                report.communicators = [
+                    Communicator(ranks, collectives, peers)
+                    for of, ranks, collectives, peers in _C.communicators()
+                    if of == device and ranks > 1
+                ]
+                report.convolution = max(0, _C.convolution_use(device)[1] - report.allocated)
                 devices.append(report)
         self._stop()
         computes = _C.computes()
@@ -157,6 +167,7 @@ class Recorder:
             computed=computes,
             values=[] if computes else [{**read, "line": relative(read["line"])} for read in _unknown_reads()],
             compiled=max(0, _C.launch_stats()["compiled"] - self._compiled),
+            unknown=_unknown_allocations(self._calls_before),
         )
         return self._report
 
@@ -173,6 +184,19 @@ class Recorder:
 def _unknown_reads() -> list[dict[str, Any]]:
     reads: list[dict[str, Any]] = _C.compute_report()["unknown_reads"]
     return reads
+
+
+def _calls() -> list[int]:
+    return [entry["calls"] for entry in _C.cuda_allocations()]
+
+
+def _unknown_allocations(calls_before: list[int]) -> list[dict[str, Any]]:
+    entries = zip(_C.cuda_allocations(), calls_before, strict=True)
+    return [
+        {"what": entry["what"], "ops": entry["ops"], "calls": entry["calls"] - before}
+        for entry, before in entries
+        if entry["certainty"] == "unknown" and entry["calls"] > before
+    ]
 
 
 def _held(device: int) -> Before:

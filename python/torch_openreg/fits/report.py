@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .nccl import Communicator
+
 VERSION = 1
 """Of the JSON: a file with another version has other fields."""
 
@@ -105,6 +107,8 @@ class DeviceReport:
         allocations: how many there were.
         retries: how often the allocator had to release its cache to serve one.
         failures: the allocations that failed.
+        communicators: of NCCL, when there were most.
+        convolution: bytes by which cuDNN's workspaces, which are not known, could raise the peak.
     """
 
     index: int
@@ -120,6 +124,8 @@ class DeviceReport:
     allocations: int
     retries: int = 0
     failures: list[OutOfMemory] = field(default_factory=list)
+    communicators: list[Communicator] = field(default_factory=list)
+    convolution: int = 0
 
 
 @dataclass
@@ -137,6 +143,7 @@ class Report:
         computed: whether large kernels ran, so that values are those of the program.
         values: what the program read although it was not computed: ``line``, ``op``, ``count``.
         compiled: how many kernels of `torch.compile` were launched. They are fused as for the CPU.
+        unknown: what CUDA's operators allocate in addition, of unknown size: ``what``, ``ops``, ``calls``.
     """
 
     program: list[str]
@@ -149,6 +156,7 @@ class Report:
     computed: bool = True
     values: list[dict[str, Any]] = field(default_factory=list)
     compiled: int = 0
+    unknown: list[dict[str, Any]] = field(default_factory=list)
     version: int = VERSION
 
     @property
@@ -185,6 +193,7 @@ def _device(data: dict[str, Any]) -> DeviceReport:
             "at": _moment(data["at"]),
             "curve": Curve(**data["curve"]),
             "failures": [_failure(each) for each in data["failures"]],
+            "communicators": [Communicator(**each) for each in data.get("communicators", [])],
         }
     )
 

@@ -81,8 +81,8 @@ def device_settings(profile: str, devices: int | None) -> dict[str, str]:
     return settings if devices is None else {**settings, "TORCH_OPENREG_DEVICES": str(devices)}
 
 
-def run(program: Program, profile: str, steps: int, quiet: bool = False) -> Run:
-    """Runs the program with the memory of a GPU. The environment already has its settings.
+def run(program: Program, profile: str, steps: int, quiet: bool = False, nccl: int = 0) -> Run:
+    """Runs the program with the memory of a GPU, less `nccl` bytes. The environment already has its settings.
 
     The program has processes of its own, because settings are read once in a process, and a program that ends by a
     signal, or forks before it uses the device, shall still be reported.
@@ -90,7 +90,7 @@ def run(program: Program, profile: str, steps: int, quiet: bool = False) -> Run:
     Raises:
         FitsError: the program does not exist, or used no device although it ended without an error.
     """
-    usable = PROFILES[profile].usable
+    usable = PROFILES[profile].usable - nccl
     command = program.command()
     with tempfile.TemporaryDirectory(prefix="openreg-fits-") as name:
         folder = Path(name)

@@ -34,6 +34,9 @@ def lines(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Iterator[st
         )
     else:
         yield f"where     {device.at}"
+    yield f"beside    {beside(verdicts)}"
+    for line in unknown(report, device):
+        yield f"unknown   {line}"
     if device.retries:
         yield f"retries   {device.retries}: the allocator had to release its cache, which takes time"
     yield f"host      {size(report.host)} of this machine's memory"
@@ -49,6 +52,35 @@ def lines(reports: Sequence[Report], verdicts: Sequence[Verdict]) -> Iterator[st
     yield from _table(f"by module, {at}", by_module(device), device.held, ROWS)
     by_line = {line or "(no line of the program)": count for line, count in device.lines.items()}
     yield from _table(f"by line, {at}", by_line, device.held, ROWS)
+
+
+def beside(verdicts: Sequence[Verdict]) -> str:
+    """What a process takes of the GPUs beside the allocator, which the verdicts count."""
+
+    def span(sizes: list[int]) -> str:
+        least, most = size(min(sizes)), size(max(sizes))
+        return least if least == most else f"{least} to {most}"
+
+    contexts = span([verdict.context for verdict in verdicts])
+    assumed = " (assumed)" if any(verdict.context_assumed for verdict in verdicts) else ""
+    text = f"the CUDA context takes {contexts}{assumed}"
+    buffers = [verdict.nccl for verdict in verdicts]
+    return f"{text}, NCCL's buffers about {span(buffers)}" if any(buffers) else text
+
+
+def unknown(report: Report, device: DeviceReport) -> Iterator[str]:
+    """What the figures lack."""
+    if device.convolution:
+        yield (
+            f"cuDNN's workspaces for convolutions: they raise the peak by 0 to about {size(device.convolution)}, less "
+            "where there is no room"
+        )
+    for each in report.unknown:
+        if "convolution" in each["ops"] and "cuDNN" in each["what"]:
+            continue
+        ops = str(each["ops"]).split()
+        names = ops[0] if len(ops) == 1 else f"{ops[0]}, ..."
+        yield f"{each['what']} ({names}), in {each['calls']} calls"
 
 
 def by_module(device: DeviceReport) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .nccl import estimate
 from .profiles import PROFILES
 from .report import DeviceReport, Moment, Report
 
@@ -24,10 +25,12 @@ class Verdict:
     Attributes:
         profile: the name of the GPU.
         fits: None if the measurement does not say.
-        usable: bytes that PyTorch can reserve there.
+        usable: bytes that PyTorch can reserve there, beside the context and NCCL.
         needed: what the allocator reserved or, if the program ran out of memory, what tensors held with the request.
         at: where the program needs the most, or where it ran out of memory.
+        context: bytes of the CUDA context.
         context_assumed: whether the size of the CUDA context there is not known.
+        nccl: an estimate of the bytes of NCCL's buffers.
     """
 
     profile: str
@@ -35,7 +38,9 @@ class Verdict:
     usable: int
     needed: int
     at: Moment
+    context: int
     context_assumed: bool
+    nccl: int
 
     def __str__(self) -> str:
         peak = f"{self.needed / 2**30:.2f} of {self.usable / 2**30:.2f} GiB"
@@ -56,27 +61,38 @@ def _ran_out(report: Report, device: DeviceReport) -> bool:
     return report.out_of_memory is not None and bool(device.failures)
 
 
-def judge(profile: str, reports: Sequence[Report], usable: int) -> Verdict:
+def nccl_of(profile: str, reports: Sequence[Report]) -> int:
+    """An estimate of the bytes that NCCL takes on a GPU, on the device where it takes most."""
+    every = [device for report in reports for device in report.devices]
+    return max((estimate(profile, device.communicators) for device in every), default=0)
+
+
+def judge(profile: str, reports: Sequence[Report], usable: int, nccl: int | None = None) -> Verdict:
     """The verdict for a GPU.
 
     Args:
         profile: its name.
         reports: of all processes of a run.
         usable: the bytes that a device could reserve in that run.
+        nccl: the bytes of NCCL's buffers, if another run has shown them.
     """
     of, device = largest(reports)
-    limit = PROFILES[profile].usable
-    assumed = PROFILES[profile].context is None
+    nccl = nccl_of(profile, reports) if nccl is None else nccl
+    gpu = PROFILES[profile]
+    limit = gpu.usable - nccl
+
+    def verdict(fits: bool | None, needed: int, at: Moment) -> Verdict:
+        return Verdict(profile, fits, limit, needed, at, gpu.context_bytes, gpu.context is None, nccl)
+
     failure = of.out_of_memory
     if failure is not None and _ran_out(of, device):
-        needed = failure.allocated + failure.requested
-        return Verdict(profile, False if limit <= usable else None, limit, needed, failure.when, assumed)
+        return verdict(False if limit <= usable else None, failure.allocated + failure.requested, failure.when)
     if device.reserved <= limit:
-        return Verdict(profile, True, limit, device.reserved, device.at, assumed)
+        return verdict(True, device.reserved, device.at)
     if device.allocated > limit:
-        return Verdict(profile, False, limit, device.allocated, device.at, assumed)
+        return verdict(False, device.allocated, device.at)
     # With less memory the allocator releases its cache earlier, and may come through.
-    return Verdict(profile, None, limit, device.reserved, device.at, assumed)
+    return verdict(None, device.reserved, device.at)
 
 
 def sentence(verdicts: Sequence[Verdict]) -> str:

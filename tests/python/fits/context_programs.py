@@ -74,6 +74,27 @@ def several_devices_are_measured():
     assert report.device.index == 1
 
 
+def the_buffers_of_nccl_are_estimated():
+    import torch.distributed as dist
+
+    x = torch.ones(8, device=DEVICE)
+    with MODULE.fake_world(8), MODULE.fits("h100") as report:
+        dist.init_process_group()
+        dist.all_reduce(x)
+        pair = dist.new_group([0, 1])
+        dist.send(x, 1, group=pair)
+        dist.new_group([0, 2])  # which does nothing
+        dist.destroy_process_group()
+    found = [(each.ranks, each.collectives, each.peers) for each in report.device.communicators]
+    assert sorted(found) == [(2, False, 1), (8, True, 0)]
+    assert report.verdict.nccl == (688 + 288 + 480) << 20
+    assert report.verdict.usable == profiles.PROFILES["h100"].usable - report.verdict.nccl
+    assert "NCCL's buffers about 1.42 GiB" in str(report)
+    with MODULE.fits("h100") as report:
+        torch.ones(8, device=DEVICE)
+    assert report.device.communicators == [] and "NCCL" not in str(report)
+
+
 def reports_are_written_to_files():
     folder = Path(tempfile.mkdtemp(dir="."))
     with MODULE.fits("h100") as report:

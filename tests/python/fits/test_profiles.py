@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from torch_openreg.fits.nccl import Communicator, estimate
 from torch_openreg.fits.profiles import ASSUMED_CONTEXT, DEFAULT, MIB, PROFILES, parse, with_memory
 from torch_openreg.fits.report import Curve, DeviceReport, Ended, Moment, OutOfMemory, Report
 from torch_openreg.fits.verdict import judge, sentence
@@ -96,3 +97,26 @@ def test_memory_that_ran_out_decides_for_gpus_that_have_no_more():
 def test_the_rank_that_needs_most_decides():
     run = [measured(10 * GIB, 11 * GIB), measured(70 * GIB, 71 * GIB), measured(20 * GIB, 21 * GIB)]
     assert judge("a100-40", run, 140 * GIB).needed == 70 * GIB
+
+
+def test_memory_beside_the_allocator_decides_too():
+    run = [measured(77 * GIB, 78 * GIB)]
+    assert judge("h100", run, 140 * GIB).fits
+    run[0].devices[0].communicators.append(Communicator(8, True, 0))
+    verdict = judge("h100", run, 140 * GIB)
+    assert (verdict.fits, verdict.nccl) == (None, (688 + 288) * MIB)
+    assert verdict.usable == PROFILES["h100"].usable - verdict.nccl
+    # A run with less memory decides. It may fail before NCCL is used.
+    failure = OutOfMemory(GIB, 77 * GIB, 77 * GIB, Moment(1, "forward", "", ""))
+    assert judge("h100", [measured(77 * GIB, 77 * GIB, failure)], verdict.usable, verdict.nccl).fits is False
+
+
+def test_nccl_takes_more_for_more_ranks_peers_and_links():
+    def mib(profile, *communicator):
+        return estimate(profile, [Communicator(*communicator)]) / MIB
+
+    assert (mib("a100", 2, True, 0), mib("a100", 4, True, 0)) == (544, 688)
+    assert (mib("h100", 2, True, 0), mib("h100", 4, True, 0)) == (544, 976)
+    assert mib("a100", 2, False, 1) == 480
+    assert mib("a100", 1024, False, 1023) == 7 * 480  # those of a machine
+    assert mib("l4", 8, True, 7) == 48
