@@ -48,7 +48,9 @@ def is_watching(options: argparse.Namespace) -> bool:
 
 def asks_for_device(item: pytest.Item) -> bool:
     """Whether the test itself requests the device, by the fixture or by a marker."""
-    markers = ("openreg", "openreg_fault", "openreg_fits")
+    # The device of openreg-cuda can be measured, too.
+    of_cuda = os.environ.get("OPENREG_CUDA", "0") not in ("", "0")
+    markers = ("openreg", "openreg_fault", *(() if of_cuda else ("openreg_fits",)))
     return "openreg" in getattr(item, "fixturenames", ()) or any(map(item.get_closest_marker, markers))
 
 
