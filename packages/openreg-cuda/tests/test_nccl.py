@@ -120,3 +120,74 @@ def test_ranks_communicate_in_detail(tmp_path: Path, split: bool) -> None:
     detail = {} if split else {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
     result = run_python(*launcher, program, **detail)
     assert result.stdout.count("done") == 2, result.stderr
+
+
+ONE_RANK_OF_EIGHT = """
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
+assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (3, 8, "nccl")
+assert isinstance(dist.group.WORLD._get_backend(torch.device("cuda")), dist.ProcessGroupNCCL)
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+LAYER = 4 * 4096 * 4096
+
+
+def layers():
+    return nn.Sequential(*(nn.Linear(4096, 4096, bias=False, device="cuda") for _ in range(8)))
+
+
+def train(model, optimizer):
+    for _ in range(2):
+        model(torch.randn(16, 4096, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [value for state in optimizer.state.values() for value in state.values() if value.numel() > 1]
+
+
+def held():
+    torch.cuda.synchronize()
+    return round((torch.cuda.memory_allocated() - before) / LAYER, 2)
+
+
+before = torch.cuda.memory_allocated()
+x = torch.ones(8, device="cuda")
+dist.all_reduce(x)
+assert x.tolist() == [8] * 8
+
+model = nn.parallel.DistributedDataParallel(layers())
+states = train(model, torch.optim.AdamW(model.parameters()))
+workspaces = held() - 8 - 8 - 16  # parameters, gradients in buckets, states
+assert len(states) == 16 and 0 <= workspaces < 1, workspaces
+del model, states
+
+model = layers()
+for each in model:
+    fully_shard(each)
+fully_shard(model)
+states = train(model, torch.optim.AdamW(model.parameters()))
+assert len(states) == 16 and all(state.to_local().nbytes == LAYER // 8 for state in states)
+assert held() - workspaces == 1 + 2, held()
+del model, states
+
+model = nn.parallel.DistributedDataParallel(layers())
+optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
+train(model, optimizer)
+states = [value for state in optimizer.optim.state.values() for value in state.values() if value.numel() > 1]
+assert sum(state.nbytes for state in states) == 2 * LAYER  # those of one layer
+
+# Messages of pipelines and experts.
+dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 4), dist.P2POp(dist.irecv, x.clone(), 2)])[0].wait()
+dist.all_to_all_single(torch.empty_like(x), x)
+dist.destroy_process_group()
+"""
+
+
+def test_a_rank_of_a_fake_world_trains_with_nccl() -> None:
+    done = run_python("-c", ONE_RANK_OF_EIGHT, TORCH_OPENREG_COMPUTE="0", TORCH_OPENREG_FAKE_WORLD="8", RANK="3")
+    assert done.returncode == 0, done.stderr

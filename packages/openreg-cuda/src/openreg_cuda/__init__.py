@@ -29,7 +29,7 @@ def _autoload() -> None:
     importlib.import_module(".device._loading", __package__).load()
 
 
-_OF_DEVICE = ("assume", "compute_report", "fits", "get_compute_mode", "set_compute_mode")
+_OF_DEVICE = ("assume", "compute_report", "fake_world", "fits", "get_compute_mode", "set_compute_mode")
 
 
 def __getattr__(name: str) -> Any:
