@@ -20,6 +20,7 @@ struct Communicator {
 void note_connection(const void* group, const Communicator& first, int peer);
 /// The group exchanges messages with all ranks but `rank`, its own.
 void note_connections_with_all(const void* group, const Communicator& first, int rank);
+/// The group is shut down, or destroyed.
 void forget_communicators(const void* group);
 
 /// The communicators of the time at which there were most, since the start or the last reset, which

@@ -362,6 +362,7 @@ void ProcessGroupOccl::abort() {
 
 void ProcessGroupOccl::shutdown() {
   if (is_shut_down() || in_bad_fork()) return;
+  forget_communicators(this);
   const auto streams = [&] {
     const std::lock_guard lock(mutex_);
     return streams_;

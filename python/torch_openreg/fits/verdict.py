@@ -28,8 +28,8 @@ class Verdict:
         usable: bytes that PyTorch can reserve there, beside the context and NCCL.
         needed: what the allocator reserved or, if the program ran out of memory, what tensors held with the request.
         at: where the program needs the most, or where it ran out of memory.
-        context: bytes of the CUDA context.
         context_assumed: whether the size of the CUDA context there is not known.
+        context: its bytes.
         nccl: an estimate of the bytes of NCCL's buffers.
     """
 
@@ -38,9 +38,9 @@ class Verdict:
     usable: int
     needed: int
     at: Moment
-    context: int
     context_assumed: bool
-    nccl: int
+    context: int = 0
+    nccl: int = 0
 
     def __str__(self) -> str:
         peak = f"{self.needed / 2**30:.2f} of {self.usable / 2**30:.2f} GiB"
@@ -82,7 +82,7 @@ def judge(profile: str, reports: Sequence[Report], usable: int, nccl: int | None
     limit = gpu.usable - nccl
 
     def verdict(fits: bool | None, needed: int, at: Moment) -> Verdict:
-        return Verdict(profile, fits, limit, needed, at, gpu.context_bytes, gpu.context is None, nccl)
+        return Verdict(profile, fits, limit, needed, at, gpu.context is None, gpu.context_bytes, nccl)
 
     failure = of.out_of_memory
     if failure is not None and _ran_out(of, device):
