@@ -53,9 +53,7 @@ def differentiate_an_operator_without_a_kernel():
     library.define("linear(Tensor x, Tensor w) -> Tensor")
     library.define("linear_backward(Tensor g, Tensor x, Tensor w) -> (Tensor, Tensor)")
     torch.library.register_fake("bodiless::linear", lambda x, w: x.new_empty(x.shape[0], w.shape[0]))
-    torch.library.register_fake(
-        "bodiless::linear_backward", lambda g, x, w: (torch.empty_like(x), torch.empty_like(w))
-    )
+    torch.library.register_fake("bodiless::linear_backward", lambda g, x, w: (torch.empty_like(x), torch.empty_like(w)))
     torch.library.register_autograd(
         "bodiless::linear",
         lambda context, g: torch.ops.bodiless.linear_backward(g, *context.saved_tensors),

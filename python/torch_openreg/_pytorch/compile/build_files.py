@@ -42,7 +42,7 @@ def write_atomically(module: ModuleType) -> None:
 
 
 def find_no_compiler(module: ModuleType) -> None:
-    """Makes torch._inductor.cpp_builder call no compiler where devices do not compute: it would only ask its version."""
+    """Makes torch._inductor.cpp_builder ask no compiler for its version where devices do not compute."""
     original = module.cpp_compiler_search
 
     @functools.wraps(original)
