@@ -254,12 +254,13 @@ def test_the_json_has_the_documented_fields(tmp_path):
     assert verdict["profile"] == "h100" and verdict["fits"] is True and verdict["usable"] > verdict["needed"] > 0
     (report,) = data["reports"]
     assert report.keys() == {
-        "program", "ended", "steps", "seconds", "rank", "host", "devices", "computed", "values", "compiled", "version",
+        "program", "ended", "steps", "seconds", "rank", "host", "devices", "computed", "values", "compiled", "unknown",
+        "version",
     }  # fmt: skip
     (device,) = report["devices"]
     assert device.keys() == {
         "index", "total", "allocated", "reserved", "at", "held", "kinds", "modules", "lines", "curve", "allocations",
-        "retries", "failures",
+        "retries", "failures", "convolution", "communicators",
     }  # fmt: skip
     assert device["at"].keys() == {"step", "phase", "module", "line"}
     assert set(device["kinds"]) <= set(KINDS)
