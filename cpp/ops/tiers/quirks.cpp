@@ -5,8 +5,8 @@
 #include <span>
 #include <string_view>
 
-#include "base/words.h"
 #include "ops/launch/half_precision.h"
+#include "ops/launch/operator_names.h"
 #include "ops/wire/ivalue_arguments.h"
 
 namespace openreg::ops {
@@ -78,28 +78,17 @@ constexpr std::string_view kNoComplexHalfOnCpu =
     "reciprocal rsqrt sgn sigmoid sigmoid_backward sin sinh sqrt sum.dim_IntList tan tanh "
     "tanh_backward";
 
-/// Whether an operator, "aten::add.Tensor", is one of these.
-bool names(std::string_view ops, std::string_view op) {
-  constexpr std::string_view kNamespace = "aten::";
-  if (!op.starts_with(kNamespace)) return false;
-  op.remove_prefix(kNamespace.size());
-  return any_word(ops, [op](std::string_view pattern) {
-    return pattern.ends_with('*') ? op.starts_with(pattern.substr(0, pattern.size() - 1))
-                                  : op == pattern;
-  });
-}
-
 }  // namespace
 
 bool has_quirk(const char* op, Quirk quirk) {
   return std::any_of(kTable.begin(), kTable.end(), [&](const Entry& entry) {
-    return entry.quirk == quirk && names(entry.ops, op);
+    return entry.quirk == quirk && names_operator(entry.ops, op);
   });
 }
 
 std::span<const c10::ScalarType> widened_dtypes(const char* op) {
-  if (names(kNoHalfOnCpu, op)) return kHalfDtypes;
-  if (names(kNoComplexHalfOnCpu, op)) return kComplexHalfDtypes;
+  if (names_operator(kNoHalfOnCpu, op)) return kHalfDtypes;
+  if (names_operator(kNoComplexHalfOnCpu, op)) return kComplexHalfDtypes;
   if (has_quirk(op, Quirk::kScalarInHalf)) return kHalfDtypes;
   if (has_quirk(op, Quirk::kSlowInHalf)) return HalfInstructions::here().missing();
   return {};
@@ -114,7 +103,7 @@ OutputSupport output_support(const char* op, bool iterates) {
 
 bool is_written(const char* op, const c10::Argument& argument) {
   return is_written(argument.alias_info()) ||
-         (names("native_batch_norm native_batch_norm.out batch_norm_update_stats", op) &&
+         (names_operator("native_batch_norm native_batch_norm.out batch_norm_update_stats", op) &&
           (argument.name() == "running_mean" || argument.name() == "running_var"));
 }
 
