@@ -143,6 +143,14 @@ at::Tensor assumed(c10::Device device, at::IntArrayRef sizes, at::ScalarType dty
   return result;
 }
 
+/// The only result: a new one, or the output that the caller gives, in the size of that.
+torch::jit::Stack found_or_out(const at::Tensor& found, at::ArrayRef<c10::IValue> given) {
+  if (given.empty()) return {found};
+  auto out = given[0].toTensor();
+  out.resize_(found.sizes());
+  return {out};
+}
+
 /// The greatest of some lengths, a list or a tensor; none if it is not known.
 std::optional<std::int64_t> longest(const c10::IValue& lengths) {
   if (lengths.isIntList()) {
@@ -165,22 +173,17 @@ std::optional<torch::jit::Stack> assumed_results(const c10::OperatorHandle& op, 
   if (name == "aten::nonzero") {
     const auto& self = arguments[0].toTensor();
     if (!assumptions.nonzero) refuse_shape(name, "nonzero=0.5");
-    auto found =
+    const auto found =
         assumed(device, {share_of(self.numel(), *assumptions.nonzero), self.dim()}, at::kLong);
-    if (arguments.size() == 1) return torch::jit::Stack{found};
-    auto out = arguments[1].toTensor();
-    out.resize_(found.sizes());
-    return torch::jit::Stack{out};
+    return found_or_out(found, arguments.slice(1));
   }
   if (name == "aten::masked_select") {
     const auto& self = arguments[0].toTensor();
     if (!assumptions.nonzero) refuse_shape(name, "nonzero=0.5");
     const auto elements = std::max(self.numel(), arguments[1].toTensor().numel());
-    auto found = assumed(device, {share_of(elements, *assumptions.nonzero)}, self.scalar_type());
-    if (arguments.size() == 2) return torch::jit::Stack{found};
-    auto out = arguments[2].toTensor();
-    out.resize_(found.sizes());
-    return torch::jit::Stack{out};
+    const auto found =
+        assumed(device, {share_of(elements, *assumptions.nonzero)}, self.scalar_type());
+    return found_or_out(found, arguments.slice(2));
   }
   if (name == "aten::_ctc_loss") {
     const auto& log_probs = arguments[0].toTensor();
