@@ -2,11 +2,14 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
+#include <torch/csrc/utils/device_lazy_init.h>
+
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "address_space/address_space.h"
+#include "backend/device.h"
 #include "backend/exception.h"
 #include "base/error.h"
 #include "base/launch_site.h"
@@ -25,7 +28,8 @@ void set_compute_mode(bool computes) {
     if (AddressSpace::get_if_reserved() != nullptr)
       throw Error("openreg: the compute mode cannot change after the first use of device memory");
     choose_computing(computes);
-    if (!computes) ops::cuda_memory::register_attention();
+    // PyTorch calls _lazy_init() before the next tensor, again if it has.
+    if (!computes) torch::utils::set_requires_device_init(backend::kDeviceType, true);
   });
 }
 

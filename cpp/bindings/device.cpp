@@ -81,7 +81,8 @@ void initialize() {
 // torch.openreg._lazy_init(), before the first tensor and in some functions of torch.accelerator,
 // but not for streams, events or kernels of ours; and while the flag is not set,
 // torch.accelerator.synchronize(index) returns at once. So the flag is set here at every first use,
-// unless _lazy_init() still has something to do: then PyTorch must call it.
+// unless _lazy_init() still has something to do, as it always has without computing: then PyTorch
+// must call it.
 std::atomic<bool> lazy_init_required{false};
 
 void set_pytorchs_flag() noexcept {
@@ -169,7 +170,9 @@ void init_device(nb::module_& m) {
       .def("__repr__", &describe);
 
   Callbacks callbacks;
-  callbacks.begin_use = &set_pytorchs_flag;
+  callbacks.begin_use = []() noexcept {
+    if (computes()) set_pytorchs_flag();
+  };
   install_callbacks(callbacks);
 
   m.def("init", &initialize, ReleaseGil(),

@@ -332,3 +332,25 @@ def test_settings_that_need_contents_are_refused(first_use_errors, name, value):
 def test_wrong_assumptions_are_refused(arguments):
     with pytest.raises(ValueError, match="openreg: "), torch.openreg.assume(**arguments):
         pass
+
+
+def print_attention():
+    q = torch.empty(1, 2, 64, 64, device="openreg", dtype=torch.bfloat16, requires_grad=True)
+    print(type(torch.nn.functional.scaled_dot_product_attention(q, q, q).grad_fn).__name__)
+
+
+def attend_after_the_first_use():
+    torch.openreg.Stream().synchronize()
+    print_attention()
+
+
+def attend_after_the_choice():
+    torch.openreg.init()
+    torch.openreg.set_compute_mode(False)
+    print_attention()
+
+
+@pytest.mark.parametrize(("program", "computes"), [(attend_after_the_first_use, "0"), (attend_after_the_choice, "1")])
+def test_attention_is_cudas_however_the_device_is_first_used(run_alone, program, computes):
+    printed = run_alone(program, TORCH_OPENREG_COMPUTE=computes, TORCH_OPENREG_MEMORY="1GiB")
+    assert printed.split() == ["ScaledDotProductFlashAttentionBackward0"]
