@@ -5,6 +5,7 @@
 #include "base/settings.h"
 #include "memory/command_check.h"
 #include "runtime/capture.h"
+#include "runtime/idle_command.h"
 
 namespace openreg::backend {
 
@@ -29,7 +30,11 @@ void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::
                           .memory = {used.data(), used.size()},
                           .kernel = &kernel,
                           .arguments = arguments};
-    memory::checks::enqueue_checked(launch, [&] { enqueue(*launch.kernel, launch.arguments); });
+    memory::checks::enqueue_checked(launch, [&] {
+      if (launch.kernel == launch.idle && !how.waits && !settings().launch_blocking)
+        return enqueue_idle(stream, *launch.kernel, launch.arguments);
+      enqueue(*launch.kernel, launch.arguments);
+    });
   });
   how.counted_as.add();
 }

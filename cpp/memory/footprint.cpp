@@ -14,6 +14,15 @@ constexpr int kMostSteps = 1 << 15;
 Footprint::Footprint(const void* begin, std::size_t itemsize, std::span<const std::int64_t> sizes,
                      std::span<const std::int64_t> strides)
     : begin_(reinterpret_cast<std::uintptr_t>(begin)), run_(itemsize) {
+  // Nearly all tensors are contiguous, in the order of their dimensions.
+  for (auto i = sizes.size();; --i) {
+    if (i == 0) return;
+    const auto stride = static_cast<std::uint64_t>(strides[i - 1]) * itemsize;
+    if (sizes[i - 1] != 1 && (sizes[i - 1] == 0 || stride != run_)) break;
+    run_ *= static_cast<std::uint64_t>(sizes[i - 1]);
+  }
+  run_ = itemsize;
+  dimensions_.reserve(sizes.size());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) {
       run_ = 0;

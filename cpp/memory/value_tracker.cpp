@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <functional>
 #include <numeric>
 #include <span>
@@ -10,6 +9,7 @@
 #include "address_space/address_space.h"
 #include "base/error.h"
 #include "base/settings.h"
+#include "memory/idle_kernel.h"
 
 namespace openreg::memory {
 
@@ -17,8 +17,9 @@ namespace openreg::memory {
 //
 // With TORCH_OPENREG_COMPUTE=0 a program runs as always: each command is launched, ordered,
 // captured and traced, and its memory is allocated and freed. But in place of most kernels runs one
-// of the same name that does nothing. So memory is never touched, however much is allocated, and a
-// step of a large model takes as long as its launches.
+// of the same name that does nothing, which is not even queued where nobody could see it. So memory
+// is never touched, however much is allocated, and a step of a large model takes as long as its
+// launches.
 //
 // Programs must take the same path as if they computed: they look at masks, lengths, counters and
 // scales. So commands whose tensors are all small are run, if what they read is known. What is read
@@ -77,17 +78,6 @@ bool only_writes(std::string_view op) {
 // "aten::add_.Tensor"
 bool is_in_place(std::string_view op) { return op.substr(0, op.find('.')).ends_with('_'); }
 
-// Whether it is written and not read: a result, or an output that the caller gives
-// (ArgumentPlace in ops/wire/argument_writer.h), or, if the kernel does not say what its tensors
-// are, what it writes.
-bool is_overwritten(std::string_view op, const MemoryUse& use) {
-  constexpr std::int16_t kUnknown = -1, kResult = -2, kOut = -3, kOutput = -5;
-  if (!use.writes) return false;
-  if (use.argument == kUnknown) return !is_in_place(op) || only_writes(op);
-  return use.argument == kResult || use.argument == kOut || use.argument == kOutput ||
-         only_writes(op);
-}
-
 bool finds_infinities(std::string_view op) {
   return op == "aten::_amp_foreach_non_finite_check_and_unscale_";
 }
@@ -110,8 +100,6 @@ std::byte* accessible(std::uintptr_t address) {
   return space.device_of(pointer) < 0 ? pointer : static_cast<std::byte*>(space.aperture(pointer));
 }
 
-void run_nothing(const Kernel&, std::span<const std::byte>) {}
-
 }  // namespace
 
 std::atomic<ValueTracker*> ValueTracker::instance_{nullptr};
@@ -124,50 +112,11 @@ void ValueTracker::start_if_enabled() {
 }
 
 bool ValueTracker::is_small(std::size_t bytes, std::string_view dtype) noexcept {
-  return bytes <= (is_integral(dtype) ? kMostIntegers : kMostNumbers);
+  return bytes <= kMostNumbers || (bytes <= kMostIntegers && is_integral(dtype));
 }
 
-// Stands for a kernel, in errors and traces too. With fills, its arguments are the command's, and
-// behind them the fills and their number.
-class ValueTracker::IdleKernel final : public Kernel {
- public:
-  IdleKernel(const Kernel& kernel, bool fills)
-      : Kernel(StandsFor{kernel}, fills ? &fill : &run_nothing,
-               {.brief = true, .summarize = kernel.traits().summarize}) {}
-
-  static void append(std::vector<std::byte>& arguments, std::span<const Fill> fills) {
-    const auto append_bytes = [&](const void* from, std::size_t bytes) {
-      const auto begin = arguments.size();
-      arguments.resize(begin + bytes);
-      std::memcpy(arguments.data() + begin, from, bytes);
-    };
-    append_bytes(fills.data(), fills.size_bytes());
-    const std::size_t count = fills.size();
-    append_bytes(&count, sizeof count);
-  }
-
- private:
-  static void fill(const Kernel&, std::span<const std::byte> arguments) {
-    std::size_t count = 0;
-    auto rest = arguments.first(arguments.size() - sizeof count);
-    std::memcpy(&count, arguments.data() + rest.size(), sizeof count);
-    for (; count > 0; --count) {
-      Fill each;
-      rest = rest.first(rest.size() - sizeof each);
-      std::memcpy(&each, rest.data() + rest.size(), sizeof each);
-      if (each.modulus == 0) {
-        std::memset(each.begin, each.value, each.bytes);
-        continue;
-      }
-      auto* const numbers = reinterpret_cast<std::int64_t*>(each.begin);
-      for (std::size_t i = 0; i < each.bytes / sizeof *numbers; ++i)
-        numbers[i] = static_cast<std::int64_t>(i) % each.modulus;
-    }
-  }
-};
-
 const Kernel& ValueTracker::idle(const Kernel& kernel, bool fills) {
-  auto& known = idle_[{&kernel, fills}];
+  auto& known = idle_[&kernel][fills ? 1 : 0];
   if (!known) known = std::make_unique<const IdleKernel>(kernel, fills);
   return *known;
 }
@@ -185,53 +134,86 @@ void ValueTracker::put(const void* storage, Values values) {
   }
 }
 
-// Whether the command runs, as far as it depends on values, and what it does to them.
-ValueTracker::Step ValueTracker::decide(const Launch& launch) const {
-  Step step{};
-  bool all_small = true;
-  bool writes_numbers = false;
-  for (const auto& use : launch.memory) {
-    all_small &= is_small(use.footprint.bytes(), use.dtype);
-    writes_numbers |= use.writes && !is_integral(use.dtype);
-    const bool overwritten = is_overwritten(launch.name, use);
-    if (!overwritten && !use.pinned) step.needs.push_back(use.storage);
-    if (!use.writes || use.pinned) continue;
-    const bool wholly = overwritten && use.footprint.bytes() >= use.storage_bytes;
-    step.writes.push_back({use.storage, wholly, is_small(use.footprint.bytes(), use.dtype)});
-    if (assumptions_.balanced_routing && chooses(launch.name) && use.dtype == kInt64)
-      step.becomes_assumed.push_back(use.storage);
-    if (finds_infinities(launch.name) && use.storage_bytes <= sizeof(double))
-      step.becomes_known.push_back(use.storage);
-  }
+ValueTracker::Operator ValueTracker::operator_of(std::string_view name) {
+  return {.only_writes = only_writes(name),
+          .in_place = is_in_place(name),
+          .finds_infinities = finds_infinities(name),
+          .chooses = chooses(name)};
+}
+
+// Whether the command runs, as far as it depends on values, and what it does to them. Returns what
+// is known of all that it reads.
+Values ValueTracker::decide(const Launch& launch, Step& step) {
+  auto found = operators_.find(launch.name);
+  if (found == operators_.end())
+    found = operators_.emplace(launch.name, operator_of(launch.name)).first;
+  const auto& op = found->second;
+  // Whether it is written and not read: a result, or an output that the caller gives
+  // (ArgumentPlace in ops/wire/argument_writer.h), or, if the kernel does not say what its tensors
+  // are, what it writes.
+  const auto is_overwritten = [&](std::int16_t argument) {
+    constexpr std::int16_t kUnknown = -1, kResult = -2, kOut = -3, kOutput = -5;
+    if (argument == kUnknown) return !op.in_place || op.only_writes;
+    return argument == kResult || argument == kOut || argument == kOutput || op.only_writes;
+  };
   auto values = Values::kKnown;
-  for (const auto* storage : step.needs) values = std::min(values, value_of(storage));
+  step.effects.clear();
+  step.is_small = true;
+  for (const auto& use : launch.memory) {
+    const auto bytes = use.footprint.bytes();
+    const bool overwritten = use.writes && is_overwritten(use.argument);
+    const Effect effect{
+        .storage = use.storage,
+        .reads = !overwritten && !use.pinned,
+        .writes = use.writes && !use.pinned,
+        .wholly = overwritten && bytes >= use.storage_bytes,
+        .is_small = is_small(bytes, use.dtype),
+        .becomes_known = op.finds_infinities && use.storage_bytes <= sizeof(double),
+        .becomes_assumed = op.chooses && assumptions_.balanced_routing && use.dtype == kInt64};
+    step.is_small &= effect.is_small;
+    if (effect.reads) values = std::min(values, value_of(effect.storage));
+    if (effect.reads || effect.writes) step.effects.push_back(effect);
+  }
+  const auto writes_numbers = [&] {
+    return std::ranges::any_of(
+        launch.memory, [](const auto& use) { return use.writes && !is_integral(use.dtype); });
+  };
   // What owns something, or stands for an action outside of the device, does so.
   const bool must = launch.kernel == nullptr || launch.kernel->traits().once ||
                     launch.kernel->traits().skip != nullptr;
   const bool has_code = launch.kernel == nullptr || launch.kernel->has_code();
-  step.runs = must || (has_code && all_small &&
-                       (values == Values::kKnown || (values >= Values::kZeros && !writes_numbers)));
-  step.is_small = all_small;
-  return step;
+  step.runs =
+      must || (has_code && step.is_small &&
+               (values == Values::kKnown || (values >= Values::kZeros && !writes_numbers())));
+  return values;
 }
 
-void ValueTracker::apply(const Step& step) {
-  auto values = step.runs && step.is_small ? Values::kKnown : Values::kNone;
-  for (const auto* storage : step.needs) values = std::min(values, value_of(storage));
-  for (const auto& [storage, wholly, small] : step.writes) {
-    const auto after = std::max(values, small ? Values::kZeros : Values::kNone);
-    put(storage, wholly ? after : std::min(after, value_of(storage)));  // as little as of the rest
+Values ValueTracker::read_by(const Step& step) const {
+  auto values = Values::kKnown;
+  for (const auto& effect : step.effects)
+    if (effect.reads) values = std::min(values, value_of(effect.storage));
+  return values;
+}
+
+void ValueTracker::apply(const Step& step, Values read) {
+  const auto values = step.runs && step.is_small ? read : Values::kNone;
+  for (const auto& effect : step.effects) {
+    if (!effect.writes) continue;
+    const auto written = std::max(values, effect.is_small ? Values::kZeros : Values::kNone);
+    if (effect.becomes_known) {
+      put(effect.storage, Values::kKnown);
+    } else if (effect.becomes_assumed && !step.runs) {
+      put(effect.storage, Values::kAssumed);
+    } else {  // as little as of the rest
+      put(effect.storage, effect.wholly ? written : std::min(written, value_of(effect.storage)));
+    }
   }
-  if (!step.runs) {
-    for (const auto* storage : step.becomes_assumed) put(storage, Values::kAssumed);
-  }
-  for (const auto* storage : step.becomes_known) put(storage, Values::kKnown);
 }
 
 // What stands for a result.
-ValueTracker::Fill ValueTracker::fill_for(const Launch& launch, const MemoryUse& use) const {
-  Fill fill{accessible(use.footprint.begin()), use.footprint.bytes(), 0,
-            stand_in(launch.name, use.dtype)};
+IdleKernel::Fill ValueTracker::fill_for(const Launch& launch, const MemoryUse& use) const {
+  IdleKernel::Fill fill{accessible(use.footprint.begin()), use.footprint.bytes(), 0,
+                        stand_in(launch.name, use.dtype)};
   if (!assumptions_.balanced_routing || !chooses(launch.name) || use.dtype != kInt64) return fill;
   const auto elements = [](const MemoryUse& of) {
     return std::accumulate(of.sizes.begin(), of.sizes.end(), std::int64_t{1}, std::multiplies());
@@ -250,25 +232,33 @@ ValueTracker::Fill ValueTracker::fill_for(const Launch& launch, const MemoryUse&
 void ValueTracker::before_enqueue(Launch& launch) {
   if (launch.memory.empty()) return;
   const LockGuard lock(mutex_);
-  const auto step = decide(launch);
-  ++(step.runs ? computed_ : skipped_);
-  apply(step);
-  if (launch.capture != 0) captured_[launch.capture].push_back(step);
-  if (step.runs) return;
-  std::vector<Fill> fills;
+  const auto read = decide(launch, step_);
+  ++(step_.runs ? computed_ : skipped_);
+  apply(step_, read);
+  if (launch.capture != 0) captured_[launch.capture].push_back(step_);
+  if (!step_.runs) make_idle(launch);
+}
+
+void ValueTracker::make_idle(Launch& launch) {
+  std::vector<IdleKernel::Fill> fills;
+  bool pinned = false;
   for (const auto& use : launch.memory) {
-    const auto bytes = use.footprint.bytes();
-    if (!use.writes || bytes == 0 || !use.footprint.is_contiguous()) continue;
+    pinned |= use.pinned;
+    if (!use.writes || use.footprint.empty() || !use.footprint.is_contiguous()) continue;
     // The host may read pinned memory, of any size.
+    const bool may_be_read = use.pinned || is_small(use.footprint.bytes(), use.dtype);
+    if (!may_be_read && !assumptions_.balanced_routing) continue;
     const auto fill = fill_for(launch, use);
-    if (use.pinned || fill.modulus != 0 || is_small(bytes, use.dtype)) fills.push_back(fill);
-  }
-  if (!fills.empty()) {
-    launch.replaced.assign(launch.arguments.begin(), launch.arguments.end());
-    IdleKernel::append(launch.replaced, fills);
-    launch.arguments = launch.replaced;
+    if (may_be_read || fill.modulus != 0) fills.push_back(fill);
   }
   launch.kernel = &idle(*launch.kernel, !fills.empty());
+  if (fills.empty()) {
+    if (!pinned) launch.idle = launch.kernel;
+    return;
+  }
+  launch.replaced.assign(launch.arguments.begin(), launch.arguments.end());
+  IdleKernel::append(launch.replaced, fills);
+  launch.arguments = launch.replaced;
 }
 
 void ValueTracker::before_replay(Launch& launch) {
@@ -276,7 +266,7 @@ void ValueTracker::before_replay(Launch& launch) {
   const auto found = captured_.find(launch.graph);
   if (found == captured_.end()) return;
   const auto steps = found->second;
-  for (const auto& step : steps) apply(step);
+  for (const auto& step : steps) apply(step, read_by(step));
   if (launch.capture == 0) return;
   auto& captured = captured_[launch.capture];
   captured.insert(captured.end(), steps.begin(), steps.end());
@@ -311,7 +301,7 @@ void ValueTracker::written(const void* storage, bool wholly, Values values) {
 void ValueTracker::host_access(const char* op, const MemoryUse& memory) {
   if (memory.writes || memory.pinned || memory.footprint.empty()) return;
   if (values_of(memory.storage) >= Values::kAssumed) return;
-  const auto line = current_line();  // takes Python's lock, so before this one
+  const auto line = line_in_program();  // takes Python's lock, so before this one
   {
     const LockGuard lock(mutex_);
     if (++reads_[{line, op}] < kMostReads) return;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "base/launch_site.h"
 #include "base/mutex.h"
 #include "memory/command_check.h"
+#include "memory/idle_kernel.h"
 #include "memory/memory_use.h"
 #include "runtime/command.h"
 
@@ -80,45 +82,52 @@ class ValueTracker final : public CommandCheck {
   Report report() const OPENREG_EXCLUDES(mutex_);
 
  private:
-  // What a command does to the values of storages; with a capture, what its node does in each run.
-  struct Write {
-    const void* storage;
-    bool wholly;
-    bool is_small;
+  // What follows from an operator's name.
+  struct Operator {
+    bool only_writes;
+    bool in_place;
+    bool finds_infinities;
+    bool chooses;
   };
-  struct Step {
-    std::vector<const void*> needs;
-    std::vector<Write> writes;
+  // What a command does with a storage.
+  struct Effect {
+    const void* storage;
+    bool reads;
+    bool writes;
+    bool wholly;    // it writes all of it
+    bool is_small;  // what it uses
     // Whatever the command reads:
-    std::vector<const void*> becomes_known;
-    std::vector<const void*> becomes_assumed;
+    bool becomes_known;
+    bool becomes_assumed;
+  };
+  // What a command does to values; with a capture, what its node does in each run.
+  struct Step {
+    std::vector<Effect> effects;
     bool runs;      // in place of an idle kernel
     bool is_small;  // all that it uses
   };
-  // A result of a command that does not run: 0, 1, 2, ... modulo `modulus` as
-  // int64, or, if that is 0, bytes of the same value.
-  struct Fill {
-    std::byte* begin;
-    std::size_t bytes;
-    std::int64_t modulus;
-    std::uint8_t value;
-  };
-  class IdleKernel;
 
   ValueTracker() = default;
-  Step decide(const Launch& launch) const OPENREG_REQUIRES(mutex_);
-  void apply(const Step& step) OPENREG_REQUIRES(mutex_);
+  static Operator operator_of(std::string_view name);
+  Values decide(const Launch& launch, Step& step) OPENREG_REQUIRES(mutex_);
+  Values read_by(const Step& step) const OPENREG_REQUIRES(mutex_);
+  void apply(const Step& step, Values read) OPENREG_REQUIRES(mutex_);
+  void make_idle(Launch& launch) OPENREG_REQUIRES(mutex_);
   void put(const void* storage, Values values) OPENREG_REQUIRES(mutex_);
   Values value_of(const void* storage) const OPENREG_REQUIRES(mutex_);
-  Fill fill_for(const Launch& launch, const MemoryUse& use) const OPENREG_REQUIRES(mutex_);
+  IdleKernel::Fill fill_for(const Launch& launch, const MemoryUse& use) const
+      OPENREG_REQUIRES(mutex_);
   const Kernel& idle(const Kernel& kernel, bool fills) OPENREG_REQUIRES(mutex_);
   void forget(const void* storage) OPENREG_EXCLUDES(mutex_);
 
   static std::atomic<ValueTracker*> instance_;
   mutable Mutex mutex_;
-  std::unordered_map<const void*, Values> values_ OPENREG_GUARDED_BY(mutex_);  // without kNone
-  std::map<std::pair<const Kernel*, bool>, std::unique_ptr<const Kernel>> idle_
+  std::unordered_map<const void*, Values> values_ OPENREG_GUARDED_BY(mutex_);       // without kNone
+  std::unordered_map<const char*, Operator> operators_ OPENREG_GUARDED_BY(mutex_);  // by address
+  // Without and with fills.
+  std::unordered_map<const Kernel*, std::array<std::unique_ptr<const IdleKernel>, 2>> idle_
       OPENREG_GUARDED_BY(mutex_);
+  Step step_ OPENREG_GUARDED_BY(mutex_);  // of the last command: its memory is used again
   std::unordered_map<CaptureId, std::vector<Step>> captured_ OPENREG_GUARDED_BY(mutex_);
   Assumptions assumptions_ OPENREG_GUARDED_BY(mutex_);
   std::map<std::pair<LaunchSite, std::string>, std::uint64_t> reads_ OPENREG_GUARDED_BY(mutex_);

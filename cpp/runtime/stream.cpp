@@ -8,10 +8,12 @@
 #include "runtime/adversary.h"
 #include "runtime/device_health.h"
 #include "runtime/fence.h"
+#include "runtime/idle_command.h"
 #include "runtime/process.h"
 #include "runtime/run_slice.h"
 #include "runtime/stream_impl.h"
 #include "runtime/stream_pool.h"
+#include "runtime/trace.h"
 #include "runtime/wait.h"
 
 namespace openreg {
@@ -71,6 +73,13 @@ void Stream::enqueue(const Kernel& kernel, std::span<const std::byte> arguments,
   const LaunchSite site = launch_site();
   if (capture_of(*this) != 0 && capture_command(stream, kernel, arguments, cost, site)) return;
   stream.enqueue_run(kernel, arguments, cost, site, FenceRef(), backpressure);
+}
+
+void enqueue_idle(Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments) {
+  if (tracing::on() || adversary::is_active() || capture_of(stream) != 0)
+    return stream.enqueue(kernel, arguments);
+  check_usable();
+  check_accepts(StreamImpl::of(stream), kernel);
 }
 
 void Stream::wait_for_room() {

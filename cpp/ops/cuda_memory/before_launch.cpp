@@ -1,19 +1,21 @@
 // Without computing: what only CUDA allocates, at each launch. See Note [What only CUDA allocates].
-#include <ATen/core/dispatch/Dispatcher.h>
-
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <string>
-#include <unordered_map>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/once.h"
-#include "base/words.h"
 #include "ops/cuda_memory/allocations.h"
-#include "ops/cuda_memory/attention.h"
+#include "ops/cuda_memory/blas_workspaces.h"
 #include "ops/cuda_memory/foreach_norm.h"
 #include "ops/cuda_memory/gpu.h"
 #include "ops/launch/launch.h"
+#include "ops/launch/operator_names.h"
+#include "ops/wire/command_layout.h"
 
 namespace openreg::ops::cuda_memory {
 
@@ -24,70 +26,112 @@ std::array<std::atomic<std::uint64_t>, kMostEntries> g_calls;
 std::array<std::atomic<std::uint64_t>, kMostEntries> g_bytes;
 thread_local int t_quiet = 0;
 
-bool names(std::string_view ops, std::string_view op) {
-  constexpr std::string_view kNamespace = "aten::";
-  if (!op.starts_with(kNamespace)) return false;
-  op.remove_prefix(kNamespace.size());
-  return any_word(ops, [op](std::string_view pattern) {
-    return pattern.ends_with('*') ? op.starts_with(pattern.substr(0, pattern.size() - 1))
-                                  : op == pattern || op.substr(0, op.find('.')) == pattern;
-  });
-}
-
 /// What is to be known of an operator.
 struct Known {
   std::vector<std::size_t> entries;
+  bool allocates = false;          // as far as is known
+  bool depends_on_command = true;  // only; what is not known is noted at each launch
   const c10::FunctionSchema* schema = nullptr;
 };
 
-Known find(std::string_view op) {
+Known find(const char* op) {
+  const std::string_view name = op;
+  const auto without_overload = name.substr(0, name.find('.'));
   Known known;
   const auto all = all_allocations();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (names(all[i].ops, op)) known.entries.push_back(i);
+    if (names_operator(all[i].ops, name) || names_operator(all[i].ops, without_overload))
+      known.entries.push_back(i);
   }
-  if (known.entries.empty()) return known;
-  const auto dot = op.find('.');
-  const auto overload = dot == std::string_view::npos ? "" : std::string(op.substr(dot + 1));
-  const auto handle =
-      c10::Dispatcher::singleton().findSchema({std::string(op.substr(0, dot)), overload});
-  if (handle) known.schema = &handle->schema();
+  for (const auto i : known.entries) {
+    if (all[i].allocate == nullptr) continue;
+    known.allocates = true;
+    if (all[i].certainty == Certainty::kUnknown) known.depends_on_command = false;
+  }
+  if (!known.entries.empty()) known.schema = find_schema(operator_name(name));
   return known;
 }
 
-/// By the name's address, which is static.
-const Known& known_of(const char* op) {
-  thread_local std::unordered_map<const void*, Known> by_name;
-  const auto known = by_name.find(op);
-  return known != by_name.end() ? known->second : by_name.emplace(op, find(op)).first->second;
+/// A hash of all that the allocations of a command depend on: everything but where its memory lies.
+std::uint64_t hash_of(const char* op, std::span<const std::byte> command) {
+  constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15;
+  const CommandView view(command);
+  auto hash = reinterpret_cast<std::uintptr_t>(op);
+  const auto add = [&](std::uint64_t word) {
+    hash = (hash ^ word) * kFactor;
+    hash ^= hash >> 32;
+  };
+  for (std::uint32_t i = 0; i < view.header().storages; ++i)
+    add(view.storages()[i].pointer % 256);  // its alignment
+  const auto* at = reinterpret_cast<const std::byte*>(view.tensors().data());
+  auto left = static_cast<std::size_t>(command.data() + command.size() - at);
+  while (left > 0) {
+    std::uint64_t word = 0;
+    const auto bytes = std::min(left, sizeof word);
+    std::memcpy(&word, at, bytes);
+    add(word);
+    at += bytes;
+    left -= bytes;
+  }
+  return hash;
 }
 
-}  // namespace
+/// Most operators allocate nothing, or cuBLAS's workspace. Finding that out can take more than the
+/// launch, so it is remembered for the commands of late.
+class SimpleCommands {
+ public:
+  enum class Uses : std::uint8_t { kUnknown, kNothing, kBlasWorkspace };
 
-namespace {
+  Uses find(std::uint64_t hash) const {
+    const auto& entry = entries_[hash % entries_.size()];
+    return entry.hash == hash ? entry.uses : Uses::kUnknown;
+  }
+  void put(std::uint64_t hash, Uses uses) { entries_[hash % entries_.size()] = {hash, uses}; }
+
+ private:
+  struct Entry {
+    std::uint64_t hash = 0;
+    Uses uses = Uses::kUnknown;
+  };
+  std::array<Entry, 1024> entries_{};
+};
 
 /// Allocates, and frees, what CUDA's kernel of this operator would use beside its results.
 void before_launch(const OpKernel& kernel, std::span<const std::byte> command,
                    const ArgumentWriter& arguments, ValueFormat format, Stream& stream) {
   if (!is_reproduced() || t_quiet != 0) return;
   // Not when the library is loaded, because settings are not read then.
-  static const Once once([] {
-    register_attention();
-    register_foreach_norm();
-  });
-  const auto& known = known_of(kernel.name());
-  if (known.entries.empty()) return;
+  static const Once once([] { register_foreach_norm(); });
+  thread_local ByOperator<Known> by_operator;
+  const auto& known = by_operator.get(kernel.name(), find);
+  for (const auto entry : known.entries) g_calls[entry].fetch_add(1, std::memory_order_relaxed);
+  if (!known.allocates) return;
+
+  using Uses = SimpleCommands::Uses;
+  thread_local SimpleCommands simple;
+  const auto hash = known.depends_on_command ? hash_of(kernel.name(), command) : 0;
+  switch (simple.find(hash)) {
+    case Uses::kNothing:
+      return;
+    case Uses::kBlasWorkspace:
+      return use_blas_workspace(stream);
+    case Uses::kUnknown:
+      break;
+  }
   // Other kernels have arguments of their own.
   const bool as_schema = arguments.tensor_count() != 0 && arguments.place_of(0).argument >= 0;
   const Call call(kernel.name(), as_schema ? known.schema : nullptr, command, format);
+  auto uses = Uses::kNothing;
   for (const auto entry : known.entries) {
     const auto& allocation = all_allocations()[entry];
-    g_calls[entry].fetch_add(1, std::memory_order_relaxed);
     if (allocation.allocate == nullptr) continue;
     Scratch scratch(stream);
     allocation.allocate(call, scratch);
     g_bytes[entry].fetch_add(scratch.total(), std::memory_order_relaxed);
+    if (scratch.total() != 0) uses = Uses::kUnknown;
+    if (scratch.uses_blas_workspace() && uses == Uses::kNothing) uses = Uses::kBlasWorkspace;
   }
+  if (known.depends_on_command) simple.put(hash, uses);
 }
 
 [[maybe_unused]] const bool kIsSet = [] {

@@ -4,7 +4,6 @@
 #include <string_view>
 #include <utility>
 
-#include "ops/cuda_memory/blas_workspaces.h"
 #include "ops/cuda_memory/formulas.h"
 
 namespace openreg::ops::cuda_memory {
@@ -61,7 +60,7 @@ void allocate_for_product(const Call& call, Scratch& scratch) {
     return;
   const auto first_copy = copy_if_needed(first, scratch);
   const auto second_copy = copy_if_needed(second, scratch);
-  use_blas_workspace(scratch.stream());
+  scratch.use_blas_workspace();
 }
 
 void allocate_for_matrix_vector_product(const Call& call, Scratch& scratch) {
@@ -69,12 +68,12 @@ void allocate_for_matrix_vector_product(const Call& call, Scratch& scratch) {
   if (matrix.dim() != 2 || matrix.numel() == 0 || !is_computed_by_cublas(matrix)) return;
   c10::DataPtr copy;
   if (!has_leading_dimension(matrix)) copy = scratch.copy_of(matrix);
-  use_blas_workspace(scratch.stream());
+  scratch.use_blas_workspace();
 }
 
 void allocate_for_dot_product(const Call& call, Scratch& scratch) {
   const auto& first = call.tensors()[0];
-  if (first.numel() != 0 && is_computed_by_cublas(first)) use_blas_workspace(scratch.stream());
+  if (first.numel() != 0 && is_computed_by_cublas(first)) scratch.use_blas_workspace();
 }
 
 }  // namespace openreg::ops::cuda_memory

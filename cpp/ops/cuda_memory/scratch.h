@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "backend/allocator.h"
+#include "ops/cuda_memory/blas_workspaces.h"
 #include "runtime/stream.h"
 
 namespace openreg::ops::cuda_memory {
@@ -32,13 +33,19 @@ class Scratch {
     return elements(tensor.numel(), tensor.scalar_type());
   }
 
-  Stream& stream() const noexcept { return stream_; }
+  /// Of the calling thread and the stream.
+  void use_blas_workspace() {
+    uses_blas_workspace_ = true;
+    cuda_memory::use_blas_workspace(stream_);
+  }
+  bool uses_blas_workspace() const noexcept { return uses_blas_workspace_; }
   /// What has been requested so far.
   std::uint64_t total() const noexcept { return total_; }
 
  private:
   Stream& stream_;
   std::uint64_t total_ = 0;
+  bool uses_blas_workspace_ = false;
 };
 
 }  // namespace openreg::ops::cuda_memory

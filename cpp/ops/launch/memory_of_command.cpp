@@ -1,7 +1,5 @@
 #include "ops/launch/memory_of_command.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -12,6 +10,7 @@
 #include "backend/exception.h"
 #include "backend/race_detection.h"
 #include "ops/launch/operand_use.h"
+#include "ops/launch/operator_names.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/ivalue_arguments.h"
 
@@ -20,18 +19,6 @@ namespace openreg::ops {
 namespace {
 
 using Schema = c10::FunctionSchema;
-
-const Schema* find_schema(const c10::OperatorName& name) {
-  const auto handle = c10::Dispatcher::singleton().findSchema(name);
-  return handle ? &handle->schema() : nullptr;
-}
-
-/// Of "aten::add.Tensor".
-c10::OperatorName operator_name(std::string_view op) {
-  const auto dot = op.find('.');
-  if (dot == std::string_view::npos) return {std::string(op), ""};
-  return {std::string(op.substr(0, dot)), std::string(op.substr(dot + 1))};
-}
 
 std::string text_of(const c10::OperatorName& name) {
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
@@ -135,8 +122,18 @@ std::string argument_of(std::string_view op, const Schema* schema, const memory:
   return use.argument == ArgumentPlace::kUnknown && use.writes ? "the result" : "";
 }
 
-bool is_fused_optimizer(const char* op) {
-  return std::string_view(op).starts_with("aten::_fused_");
+/// What an operator does with its operands, if it does not use all of them wholly.
+struct Operands {
+  std::span<const OperandUse> listed;
+  const Schema* schema = nullptr;  // of those that are listed
+  bool is_fused_optimizer = false;
+};
+
+Operands operands_of(const char* op) {
+  const auto listed = operand_uses(op);
+  return {.listed = listed,
+          .schema = listed.empty() ? nullptr : find_schema(operator_name(op)),
+          .is_fused_optimizer = std::string_view(op).starts_with("aten::_fused_")};
 }
 
 // The schema says that they write their gradients, which is true only if these are to be unscaled.
@@ -162,10 +159,8 @@ class OperandUses {
  public:
   /// `make_zeros`: makes the call's ZeroArguments.
   template <class MakeZeros>
-  OperandUses(const char* op, MakeZeros make_zeros)
-      : op_(op),
-        listed_(operand_uses(op)),
-        schema_(listed_.empty() ? nullptr : find_schema(operator_name(op))) {
+  OperandUses(const char* op, const Operands& operands, MakeZeros make_zeros)
+      : op_(op), listed_(operands.listed), schema_(operands.schema) {
     if (schema_) zeros_ = make_zeros(*schema_);
   }
 
@@ -202,7 +197,9 @@ backend::MemoryOfCommand memory_of_command(const char* op, std::span<const std::
   const CommandView view(command);
   // Other kernels may have values of their own.
   const bool as_schema = arguments.tensor_count() != 0 && arguments.place_of(0).argument >= 0;
-  const OperandUses operands(op, [&](const Schema& schema) {
+  thread_local ByOperator<Operands> by_operator;
+  const auto& known = by_operator.get(op, operands_of);
+  const OperandUses operands(op, known, [&](const Schema& schema) {
     return as_schema ? ZeroArguments(schema, command, format) : ZeroArguments();
   });
   backend::MemoryOfCommand memory;
@@ -220,7 +217,7 @@ backend::MemoryOfCommand memory_of_command(const char* op, std::span<const std::
     const std::span sizes(view.sizes(tensor), shape.dim);
     const std::span strides(view.strides(tensor), shape.dim);
     const bool writes = (shape.flags & kWritten) != 0;
-    memory::MemoryUse use{
+    auto& use = memory.emplace_back(memory::MemoryUse{
         .storage = begin,
         .storage_bytes = storage.nbytes,
         .footprint = {begin + static_cast<std::size_t>(tensor.storage_offset) * itemsize, itemsize,
@@ -234,14 +231,16 @@ backend::MemoryOfCommand memory_of_command(const char* op, std::span<const std::
         .itemsize = static_cast<std::uint16_t>(itemsize),
         .dtype = backend::dtype_name(shape.type()),
         .sizes = sizes,
-        .strides = strides};
+        .strides = strides});
     may_write |= writes;
-    if (!operands.apply(use)) continue;
-    writes_elements |= use.writes && !use.footprint.empty();
-    memory.push_back(use);
+    if (operands.apply(use)) {
+      writes_elements |= use.writes && !use.footprint.empty();
+    } else {
+      memory.pop_back();
+    }
   }
   if (may_write && !writes_elements) return {};  // nothing is computed
-  if (is_fused_optimizer(op)) gradients_are_read(op, memory);
+  if (known.is_fused_optimizer) gradients_are_read(op, memory);
   return memory;
 }
 
@@ -251,7 +250,7 @@ void check_host_access(const char* op, const at::TensorBase& tensor, bool writes
   auto use = backend::use_of(tensor, writes);
   use.argument = place.argument;
   use.element = place.element;
-  if (!OperandUses(op, [&](const Schema&) { return zeros; }).apply(use)) return;
+  if (!OperandUses(op, operands_of(op), [&](const Schema&) { return zeros; }).apply(use)) return;
   backend::translate_errors(
       [&] { memory::checks::notify(&memory::CommandCheck::host_access, op, use); });
 }

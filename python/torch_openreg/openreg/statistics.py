@@ -35,6 +35,7 @@ def scheduler_stats() -> dict[str, int]:
     ``parks`` how often a stream had to wait for an event; ``sleeps`` how often a host thread slept in a wait;
     ``engines`` the engine threads started, including ``spares``, those started in place of blocked ones; ``requests``
     the messages to processes of devices (``TORCH_OPENREG_EXECUTOR=process``), each with one or several commands.
+    Without computing, commands that do nothing are not queued, and not counted.
     """
     return _C.scheduler_counters()
 

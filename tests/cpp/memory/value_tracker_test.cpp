@@ -134,6 +134,23 @@ TEST_F(ValueTrackerTest, WhatOwnsSomethingRuns) {
   EXPECT_EQ(values(1), Values::kNone);
 }
 
+TEST_F(ValueTrackerTest, SaysWhichCommandsDoNothing) {
+  const auto does_nothing = [&](const std::vector<MemoryUse>& memory) {
+    Launch launch{.stream = *stream,
+                  .name = "aten::test",
+                  .memory = memory,
+                  .kernel = &counting_kernel()};
+    tracker().before_enqueue(launch);
+    return launch.idle != nullptr && launch.idle == launch.kernel;
+  };
+  EXPECT_TRUE(does_nothing({reads(0, kLarge), writes(1, kLarge)}));
+  EXPECT_FALSE(does_nothing({reads(0, kLarge), writes(1)}));  // it fills the result
+  EXPECT_FALSE(does_nothing({writes(0)}));
+  auto pinned = reads(0, kLarge);
+  pinned.pinned = true;
+  EXPECT_FALSE(does_nothing({pinned, writes(1, kLarge)}));
+}
+
 TEST_F(ValueTrackerTest, ForgetsWhatIsFreed) {
   know(0);
   tracker().freed(block(0), nullptr);
