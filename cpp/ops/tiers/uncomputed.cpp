@@ -168,7 +168,18 @@ std::optional<std::int64_t> longest(const c10::IValue& lengths) {
 std::optional<torch::jit::Stack> assumed_results(const c10::OperatorHandle& op, c10::Device device,
                                                  at::ArrayRef<c10::IValue> arguments) {
   const auto& name = op.operator_name().name;
-  if (name == "aten::equal") return torch::jit::Stack{true};
+  if (name == "aten::equal") {
+    auto& tracker = *ValueTracker::get();
+    for (const auto& argument : arguments.slice(0, 2)) {
+      const auto& tensor = argument.toTensor();
+      if (!has_memory(tensor) ||
+          tracker.values_of(tensor.storage().data()) >= memory::Values::kAssumed)
+        continue;
+      tracker.host_access("aten::equal", backend::use_of(tensor, /*writes=*/false));
+      break;
+    }
+    return torch::jit::Stack{true};
+  }
   const auto assumptions = ValueTracker::get()->assumptions();
   if (name == "aten::nonzero") {
     const auto& self = arguments[0].toTensor();

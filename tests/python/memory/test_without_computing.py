@@ -58,6 +58,7 @@ def see_unknown_values():
     [first, *_] = reads = torch.openreg.compute_report()["unknown_reads"]
     assert "in see_unknown_values" in first["line"]
     assert sum(read["count"] for read in reads) >= 6
+    assert {read["op"]: read["count"] for read in reads}["aten::equal"] == 1
 
 
 def test_other_values_read_as_zeros_and_each_read_is_reported(run_idle):
