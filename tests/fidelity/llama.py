@@ -53,6 +53,17 @@ SEVEN_BILLION = Options(
     checkpoints="full",
     kept_scores=True,
 )
+SEVENTY_BILLION = Options(
+    width=8192,
+    inner=28672,
+    layers=80,
+    heads=64,
+    words=32000,
+    longest=4096,
+    batch=1,
+    length=4096,
+    checkpoints="full",
+)
 DEBUG = Options(
     width=256,
     inner=768,
@@ -275,3 +286,7 @@ def train(options: Options) -> list[dict[str, float]]:
         stats = memory.memory_stats()
         peaks.append({name: stats[f"{name}_bytes.all.peak"] / 2**30 for name in ("reserved", "active")})
     return peaks
+
+
+if __name__ == "__main__":
+    print(train(EIGHT_BILLION))

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from .. import _C
 from . import request
+from .profiles import PROFILES
 from .recorder import Recorder
 from .report import Ended
 
@@ -30,6 +32,9 @@ class Process:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._request = request.read(folder)
+        gpu = PROFILES[self._request.profile].gpu if self._request.profile else None
+        if gpu is not None:
+            _C.set_gpu(*gpu.capability, gpu.multiprocessors, gpu.threads)
         self._process = os.getpid()
         self._recorder = Recorder(self._request.usable, self._step_done)
         self._error: BaseException | None = None

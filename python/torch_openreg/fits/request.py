@@ -21,11 +21,13 @@ class Request:
         steps: the steps after which the program ends; a step ends with ``optimizer.step()``.
         usable: bytes of a device that may be reserved; None: all.
         quiet: whether no progress is printed.
+        profile: the GPU that the device stands for.
     """
 
     steps: int
     usable: int | None = None
     quiet: bool = False
+    profile: str | None = None
 
     def write(self, folder: Path) -> None:
         (folder / _FILE).write_text(json.dumps(asdict(self)))

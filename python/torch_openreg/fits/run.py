@@ -94,7 +94,7 @@ def run(program: Program, profile: str, steps: int, quiet: bool = False, nccl: i
     command = program.command()
     with tempfile.TemporaryDirectory(prefix="openreg-fits-") as name:
         folder = Path(name)
-        Request(steps, usable, quiet).write(folder)
+        Request(steps, usable, quiet, profile).write(folder)
         status = _wait(command, {**os.environ, **program.environment, VARIABLE: name}, folder)
         reports = [reports_of.read(file) for file in report_files(folder)]
     reports.sort(key=lambda report: report.rank)

@@ -23,6 +23,7 @@ def test_a_training_is_ended_after_its_steps_and_the_report_has_exact_sums(tmp_p
     kinds = device["kinds"]
     for kind in ("parameters", "gradients", "optimizer state"):
         assert kinds[kind] == WEIGHT, kind
+    assert kinds["workspaces"] == 2 * 32 << 20  # an H100's, of the main thread and of autograd's
     assert sum(kinds.values()) == device["held"] == device["allocated"]
     assert device["at"]["step"] == 2
     assert "openreg: step 1 of 2 after " in result.errors
