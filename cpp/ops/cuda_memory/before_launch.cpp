@@ -52,7 +52,8 @@ Known find(const char* op) {
   return known;
 }
 
-/// A hash of all that the allocations of a command depend on: everything but where its memory lies.
+/// A hash of all that the allocations of a command depend on: the GPU, and everything but where its
+/// memory lies.
 std::uint64_t hash_of(const char* op, std::span<const std::byte> command) {
   constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15;
   const CommandView view(command);
@@ -61,6 +62,10 @@ std::uint64_t hash_of(const char* op, std::span<const std::byte> command) {
     hash = (hash ^ word) * kFactor;
     hash ^= hash >> 32;
   };
+  const auto of = gpu();
+  add(static_cast<std::uint64_t>(of.capability()) << 48 |
+      static_cast<std::uint64_t>(of.multiprocessors) << 24 |
+      static_cast<std::uint64_t>(of.threads_per_multiprocessor));
   for (std::uint32_t i = 0; i < view.header().storages; ++i)
     add(view.storages()[i].pointer % 256);  // its alignment
   const auto* at = reinterpret_cast<const std::byte*>(view.tensors().data());

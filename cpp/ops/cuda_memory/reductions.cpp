@@ -245,7 +245,7 @@ void note_convolution(const Call& call, Scratch& scratch) {
     const auto each = std::max<std::size_t>(tensor.itemsize(), sizeof(float));
     bytes += static_cast<std::uint64_t>(tensor.numel()) * each;
   }
-  const int device = scratch.stream().device();
+  const int device = scratch.device();
   const auto allocated = memory::device_heap(device).locked([](memory::Heap& heap) {
     return static_cast<std::uint64_t>(heap.statistics().allocated_bytes.current());
   });

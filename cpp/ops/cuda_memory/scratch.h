@@ -33,6 +33,7 @@ class Scratch {
     return elements(tensor.numel(), tensor.scalar_type());
   }
 
+  int device() const noexcept { return stream_.device(); }
   /// Of the calling thread and the stream.
   void use_blas_workspace() {
     uses_blas_workspace_ = true;
