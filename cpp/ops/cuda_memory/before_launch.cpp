@@ -70,14 +70,14 @@ std::uint64_t hash_of(const char* op, std::span<const std::byte> command) {
     add(view.storages()[i].pointer % 256);  // its alignment
   const auto* at = reinterpret_cast<const std::byte*>(view.tensors().data());
   auto left = static_cast<std::size_t>(command.data() + command.size() - at);
-  while (left > 0) {
-    std::uint64_t word = 0;
-    const auto bytes = std::min(left, sizeof word);
-    std::memcpy(&word, at, bytes);
+  std::uint64_t word = 0;
+  for (; left >= sizeof word; left -= sizeof word, at += sizeof word) {
+    std::memcpy(&word, at, sizeof word);
     add(word);
-    at += bytes;
-    left -= bytes;
   }
+  word = 0;
+  std::memcpy(&word, at, left);
+  add(word);
   return hash;
 }
 

@@ -239,7 +239,7 @@ backend::MemoryOfCommand memory_of_command(const char* op, std::span<const std::
       memory.pop_back();
     }
   }
-  if (may_write && !writes_elements) return {};  // nothing is computed
+  if (may_write && !writes_elements) memory.clear();  // nothing is computed
   if (known.is_fused_optimizer) gradients_are_read(op, memory);
   return memory;
 }

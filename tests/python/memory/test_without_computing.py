@@ -335,20 +335,17 @@ def test_wrong_assumptions_are_refused(arguments):
         pass
 
 
-def print_attention():
-    q = torch.empty(1, 2, 64, 64, device="openreg", dtype=torch.bfloat16, requires_grad=True)
-    print(type(torch.nn.functional.scaled_dot_product_attention(q, q, q).grad_fn).__name__)
-
-
 def attend_after_the_first_use():
     torch.openreg.Stream().synchronize()
-    print_attention()
+    q = torch.empty(1, 2, 64, 64, device="openreg", dtype=torch.bfloat16, requires_grad=True)
+    print(type(torch.nn.functional.scaled_dot_product_attention(q, q, q).grad_fn).__name__)
 
 
 def attend_after_the_choice():
     torch.openreg.init()
     torch.openreg.set_compute_mode(False)
-    print_attention()
+    q = torch.empty(1, 2, 64, 64, device="openreg", dtype=torch.bfloat16, requires_grad=True)
+    print(type(torch.nn.functional.scaled_dot_product_attention(q, q, q).grad_fn).__name__)
 
 
 @pytest.mark.parametrize(("program", "computes"), [(attend_after_the_first_use, "0"), (attend_after_the_choice, "1")])
