@@ -46,7 +46,8 @@ PERCENT = 0.950396  # GiB of the memory of such an H100
 class Program:
     """`run` returns the figures that are published, and may return others.
 
-    `within` and `by` are the differences that are accepted, relative and in the figures' unit; with neither, any is.
+    `within` and `by` are the differences that are accepted, relative and in the figures' unit; with neither, any is, and
+    so for `reported`.
     """
 
     name: str
@@ -55,15 +56,19 @@ class Program:
     unit: str = "MiB"
     within: float | None = None
     by: float | None = None
+    reported: str = ""
     gpu: str = "a100"
     memory: str = "80GiB"
     ranks: int = 1
     settings: dict[str, str] = field(default_factory=dict)
 
-    def accepts(self, published: float, found: float) -> bool:
+    def accepts(self, figure: str, found: float) -> bool:
+        published = self.published[figure]
+        if figure == self.reported:
+            return True
         if self.by is not None:
             return abs(found - published) <= (self.by if published < ROUNDED_ABOVE else 1e-3)
-        return self.within is None or abs(found - published) <= self.within * published
+        return found == found and (self.within is None or abs(found - published) <= self.within * published)
 
 
 def library() -> Any:
@@ -166,7 +171,9 @@ def llamas() -> Iterator[Program]:
         options = replace(llama.SEVEN_BILLION, checkpoints=checkpoints, fsdp1=fsdp1)
         published = {"active": active * PERCENT, "reserved": reserved * PERCENT}
         settings = FLASH_FIRST | (HOST_AHEAD if fsdp1 else {})
-        yield program(name, options, published, None, ranks=8, settings=settings, **H100)
+        # Of FSDP2 in March 2024 only what is active is known to be today's.
+        reported = "" if fsdp1 else "reserved"
+        yield program(name, options, published, 0.02, ranks=8, settings=settings, reported=reported, **H100)
 
 
 PROGRAMS = [*layers(), *convolutions(), *gpt2s(), *vits(), *llamas()]
@@ -203,7 +210,7 @@ def compare(program: Program) -> list[dict[str, Any]]:
     for figure, published in program.published.items():
         here = found.get(figure, math.nan)
         row = {"program": program.name, "figure": figure, "published": published, "here": here, "unit": program.unit}
-        row |= {"error": (here - published) / published, "accepted": program.accepts(published, here)}
+        row |= {"error": (here - published) / published, "accepted": program.accepts(figure, here)}
         rows.append(row | {"seconds": seconds})
     return rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -33,11 +34,13 @@ def run_ranks(
     context = multiprocessing.get_context("forkserver")  # whose processes need not import torch
     context.set_forkserver_preload(["torch.distributed"])
     pipes, processes = [], []
+    # Read in the process when it has its environment: modules of tests import what reads settings.
+    call = pickle.dumps((function, args))
     for rank in range(size):
         mine, theirs = context.Pipe(duplex=False)
         process = context.Process(
             target=_main,
-            args=(theirs, environment or {}, function, rank, size, str(folder / "store"), args, backend, timeout),
+            args=(theirs, environment or {}, call, rank, size, str(folder / "store"), backend, timeout),
         )
         process.start()
         theirs.close()
@@ -89,17 +92,17 @@ def _receive(pipe: Connection) -> Any:
 def _main(
     pipe: Connection,
     environment: dict[str, str],
-    function: Callable[..., Any],
+    call: bytes,
     rank: int,
     size: int,
     store: str,
-    args: tuple[Any, ...],
     backend: str | None,
     timeout: int,
 ) -> None:
     os.environ.update(environment)
     dist.set_debug_level_from_env()  # which torch.distributed asked for when it was loaded
     try:
+        function, args = pickle.loads(call)
         if backend != "":
             dist.init_process_group(
                 backend, init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
