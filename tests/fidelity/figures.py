@@ -46,8 +46,8 @@ PERCENT = 0.950396  # GiB of the memory of such an H100
 class Program:
     """`run` returns the figures that are published, and may return others.
 
-    `within` and `by` are the differences that are accepted, relative and in the figures' unit; with neither, any is, and
-    so for `reported`.
+    `within` and `by` are the differences that are accepted, relative and in the figures' unit. With neither, any is, as
+    of the figure that is only `reported`.
     """
 
     name: str
@@ -98,12 +98,13 @@ def convolutions() -> Iterator[Program]:
 
 
 def gpt2s() -> Iterator[Program]:
-    def program(name: str, published: float, options: gpt2.Options) -> Program:
+    def program(name: str, published: float, options: gpt2.Options, ranks: int = 1) -> Program:
         def run() -> dict[str, float]:
             return {"reserved": gpt2.reserved(options)}
 
-        within = None if options.compiled else 0.01
-        return Program(f"GPT-2 124M, {name}", run, {"reserved": published}, within=within)
+        # For a GPU Inductor pads operands whose sizes are odd.
+        within = None if options.compiled and options.words % 64 else 0.01
+        return Program(f"GPT-2 124M, {name}", run, {"reserved": published}, within=within, ranks=ranks)
 
     options = gpt2.Options()
     yield program("written out", 26892, options)
@@ -124,6 +125,7 @@ def gpt2s() -> Iterator[Program]:
     yield program("compiled", 6336, replace(options, compiled=True))
     yield program("compiled, 50304 words", 6032, replace(padded, compiled=True))
     yield program("compiled, batch 32", 23048, replace(larger, compiled=True))
+    yield program("compiled, batch 32, DDP", 23344, replace(larger, compiled=True, parallel=True), ranks=4)
 
 
 def vits() -> Iterator[Program]:
@@ -160,7 +162,9 @@ def llamas() -> Iterator[Program]:
         name = f"{name}, expandable segments"
         yield program(name, llama.EIGHT_BILLION, published, None, ranks=ranks, settings=settings, **H100)
     compiled = replace(llama.EIGHT_BILLION, compiled=True)
-    yield program("8B, 8 ranks, compiled", compiled, {"reserved": 77.0}, None, ranks=8, settings=FLASH_FIRST, **H100)
+    for ranks, reserved in ((8, 77.0), (128, 62.0)):
+        name, published = f"8B, {ranks} ranks, compiled", {"reserved": reserved}
+        yield program(name, compiled, published, 0.01, ranks=ranks, settings=FLASH_FIRST, **H100)
     for checkpoints, fsdp1, active, reserved in (
         ("full", False, 23.92, 32.64),
         ("operators", False, 52.13, 62.51),

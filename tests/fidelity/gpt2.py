@@ -9,8 +9,10 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 LENGTH, WIDTH, HEADS, LAYERS, DROPOUT = 1024, 768, 12, 12, 0.1
 EVALUATED, STEPS = 15, 17  # a validation every 15 steps; the epoch has more steps, which reserve nothing new
@@ -24,6 +26,7 @@ class Options:
     library_layers: bool = False  # nn.LayerNorm and nn.GELU
     library_attention: bool = False
     compiled: bool = False
+    parallel: bool = False  # DistributedDataParallel
     words: int = 50257
     batch: int = 8
 
@@ -169,6 +172,9 @@ def reserved(options: Options) -> float:
     model.to(device)
     if options.bfloat16:
         model.to(torch.bfloat16)
+    if options.parallel:
+        dist.init_process_group()
+        model = DistributedDataParallel(model, device_ids=[0])  # type: ignore[assignment]
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, weight_decay=0.1, fused=options.fused_optimizer or None)
     for step in range(STEPS):
         optimizer.zero_grad()

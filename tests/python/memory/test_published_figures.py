@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from devices import DEVICE, OPENREG
 
 pytestmark = [pytest.mark.any_device, pytest.mark.full, pytest.mark.timeout(1200)]
 
@@ -45,11 +45,10 @@ def test_a_program_that_does_not_fit_fails_in_the_operator_that_is_published(run
 @pytest.mark.openreg_only("the command of openreg-cuda is the same")
 def test_a_large_model_on_many_ranks_is_reported_in_a_minute(tmp_path):
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "torch_openreg", "fits", "--profile", "h100", "--json", report, FOLDER / "llama.py"]
+    command = [sys.executable, "-m", "torch_openreg", "fits", "--profile=h100", f"--json={report}", FOLDER / "llama.py"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ran = subprocess.run(
-        ["/usr/bin/env", "TORCH_OPENREG_FAKE_WORLD=64", *command], capture_output=True, text=True, timeout=600
-    )
+    environment = os.environ | {"TORCH_OPENREG_FAKE_WORLD": "64"}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert ran.returncode == 0, ran.stderr
     (process,) = json.loads(report.read_text())["reports"]
