@@ -71,7 +71,7 @@ class Modules:
         if root in self._names:
             return
         for path, module in root.named_modules():
-            self._names[module] = _WRAPPERS.sub("", path) or type(root).__name__
+            self._names[module] = _WRAPPERS.sub("", path).rstrip(".") or type(root).__name__
 
     # Dynamo inlines these hooks, so they have no effect while it traces.
     def _enter(self, module: nn.Module, args: Any) -> None:

@@ -207,6 +207,15 @@ def a_sharded_model_holds_its_part_and_gathers_modules():
     assert most(device, "parameters, gathered") in (WEIGHT, 2 * WEIGHT)  # the next module is gathered in advance
 
 
+def wrappers_do_not_show_in_the_names_of_modules():
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    with MODULE.fits("h100") as report:
+        model = nn.Sequential(checkpoint_wrapper(linear()), nn.Sequential(checkpoint_wrapper(linear())))
+        train(model, torch.optim.SGD(model.parameters()))
+    assert {"0", "1.0"} <= report.device.modules.keys() <= {"", "0", "1", "1.0", "Sequential"}
+
+
 def memory_that_was_held_before_counts_and_is_classified():
     model, kept = linear(), batch()
     with MODULE.fits("h100") as report:
