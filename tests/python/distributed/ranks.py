@@ -33,6 +33,7 @@ def run_ranks(
     """
     context = multiprocessing.get_context("forkserver")  # whose processes need not import torch
     context.set_forkserver_preload(["torch.distributed"])
+    call = pickle.dumps((function, args))  # its module may use the device when it is imported
     pipes, processes = [], []
     # Read in the process when it has its environment: modules of tests import what reads settings.
     call = pickle.dumps((function, args))
@@ -100,6 +101,7 @@ def _main(
     timeout: int,
 ) -> None:
     os.environ.update(environment)
+    function, args = pickle.loads(call)
     dist.set_debug_level_from_env()  # which torch.distributed asked for when it was loaded
     try:
         function, args = pickle.loads(call)

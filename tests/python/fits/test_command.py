@@ -234,7 +234,8 @@ for _ in range(8):
 
 @pytest.mark.full
 def test_a_report_says_where_compiled_programs_were_fused_as_for_the_cpu(tmp_path):
-    code = TRAIN.replace("optimizer = ", "model.compile()\noptimizer = ")
+    code = TRAIN.replace("optimizer = ", "loss = torch.compile(lambda y: y.relu().sum())\noptimizer = ")
+    code = code.replace("    model(", "    loss(model(").replace(").sum().backward()", ")).backward()")
     sentence = "torch.compile fused operators as for the CPU; on a GPU other buffers may be needed"
     compiled, eager = (fits(tmp_path, each, "--steps", "1") for each in (code, TRAIN))
     assert compiled.status == 0, compiled.errors
