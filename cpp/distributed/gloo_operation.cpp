@@ -51,7 +51,8 @@ void GlooGroup::refuse_later(const std::exception_ptr& error) {
 
 GlooOperation::GlooOperation(const Progress::Step& step,
                              std::shared_ptr<const Progress::Member> member, GlooGroup& group,
-                             Call call, Memory memory, Waits waits, std::function<void()> deliver)
+                             Call call, std::shared_ptr<Stash> memory, Waits waits,
+                             std::function<void()> deliver)
     : StreamOperation(step.name),
       step_(step),
       member_(std::move(member)),
@@ -138,7 +139,7 @@ void GlooOperation::wait(Begun begun) {
 void GlooOperation::skip() noexcept {
   call_ = nullptr;
   deliver_ = nullptr;
-  memory_.clear();
+  memory_->gloo_finished();
   group_.progress().dropped(step_);
 }
 
@@ -157,7 +158,7 @@ void GlooOperation::finish(const std::exception_ptr& error) {
 
 void GlooOperation::finish() {
   call_ = nullptr;
-  memory_.clear();
+  memory_->gloo_finished();
   auto error = [&] {
     const std::lock_guard lock(mutex_);
     gloo_finished_ = true;
@@ -181,7 +182,10 @@ void GlooOperation::finish() {
 void GlooOperation::give_up(const std::exception_ptr& error) {
   fail(error);
   // Without an error Gloo has finished with the operation, and finish() ends it.
-  if (const auto own = this->error()) end(own);
+  if (const auto own = this->error()) {
+    memory_->give_up();
+    end(own);
+  }
 }
 
 void GlooOperation::fail(const std::exception_ptr& error, const std::string& others) {

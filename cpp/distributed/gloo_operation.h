@@ -1,8 +1,5 @@
 #pragma once
 
-#include <c10/core/Storage.h>
-#include <c10/util/SmallVector.h>
-
 #include <exception>
 #include <functional>
 #include <memory>
@@ -13,6 +10,7 @@
 #include <vector>
 
 #include "distributed/progress.h"
+#include "distributed/stash.h"
 #include "runtime/stream_operation.h"
 
 namespace openreg::distributed {
@@ -60,18 +58,16 @@ class GlooOperation final : public StreamOperation,
   /// Calls Gloo on CPU tensors over the device's memory, and adds the works to wait for. If it
   /// throws, the operation still waits for those that it has added.
   using Call = std::function<void(c10d::Backend& gloo, Works& works)>;
-  /// Keeps memory until Gloo has finished with it, even if the operation has been given up before.
-  using Memory = c10::SmallVector<c10::Storage, 4>;
   /// What waits for Gloo. kNothing: no thread, because its works have futures. kForWorks: a
   /// separate thread, for works without futures. kForCall: a separate thread that also makes the
   /// call, because the call may wait.
   enum class Waits { kNothing, kForWorks, kForCall };
 
   /// `member` is that of the group. The group is not destroyed before the operation has ended
-  /// (GlooGroup::close()). `deliver`, if given, is called when Gloo has succeeded, before the
-  /// stream goes on, unless the operation has been given up.
+  /// (GlooGroup::close()). `memory` is what it uses. `deliver`, if given, is called when Gloo has
+  /// succeeded, before the stream goes on, unless the operation has been given up.
   GlooOperation(const Progress::Step& step, std::shared_ptr<const Progress::Member> member,
-                GlooGroup& group, Call call, Memory memory, Waits waits,
+                GlooGroup& group, Call call, std::shared_ptr<Stash> memory, Waits waits,
                 std::function<void()> deliver = nullptr);
   ~GlooOperation() override;
 
@@ -107,7 +103,7 @@ class GlooOperation final : public StreamOperation,
   GlooGroup& group_;
   Call call_;
   std::function<void()> deliver_;
-  Memory memory_;
+  const std::shared_ptr<Stash> memory_;
   const Waits waits_;
   mutable std::mutex mutex_;
   std::exception_ptr error_;

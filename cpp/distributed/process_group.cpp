@@ -207,7 +207,8 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(Launch how, Prepare prepar
   const Progress::Step step{what.kernel.name(), is_collective ? ++collectives_ : ++transfers_};
   if (!is_collective) ++of_channel_[channel];
   note_begin(stream, channel);
-  part.operation = make_operation(step, staging, std::move(call), waits, part.stash, buffers);
+  part.operation =
+      make_operation(step, stream, staging, std::move(call), waits, part.stash, buffers);
   backend::translate_errors([&] {
     memory::Launch launch{.stream = stream, .name = what.kernel.name(), .memory = staging.uses()};
     memory::checks::enqueue_checked(launch, [&] { enqueue(stream, what.kernel, part.operation); });
@@ -239,25 +240,21 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(Launch how, Prepare prepar
                                        std::move(how.outputs));
 }
 
-// While Gloo works on the device's memory, the operation keeps it, even if it is given up. What
-// begins and ends on the stream's time needs no more than that the program does not reuse the
-// memory before it has waited.
 std::shared_ptr<GlooOperation> ProcessGroupOccl::make_operation(
-    const Progress::Step& step, Staging& staging, GlooOperation::Call call,
+    const Progress::Step& step, Stream& stream, Staging& staging, GlooOperation::Call call,
     GlooOperation::Waits waits, std::shared_ptr<Stash>& stash, const Tensors& buffers) {
   const bool gloo_uses_memory = has_peers() && staging.movement() == Movement::kInPlace;
   auto memory = staging.take_memory();
-  auto stashed = gloo_uses_memory ? GlooOperation::Memory() : std::exchange(memory, {});
-  for (const auto& buffer : buffers) stashed.push_back(buffer.storage());
-  stash = std::make_shared<Stash>(std::move(stashed));
+  for (const auto& buffer : buffers) memory.push_back(buffer.storage());
+  stash = std::make_shared<Stash>(std::move(memory), gloo_uses_memory ? &stream : nullptr);
   return std::make_shared<GlooOperation>(
       step, member(), gloo_group(),
-      [call = std::move(call), arrive = staging.arrival(), stash](c10d::Backend& gloo,
-                                                                  GlooOperation::Works& works) {
+      [call = std::move(call), arrive = staging.arrival()](c10d::Backend& gloo,
+                                                           GlooOperation::Works& works) {
         if (arrive) arrive();
         call(gloo, works);
       },
-      std::move(memory), waits, staging.departure());
+      stash, waits, staging.departure());
 }
 
 // For the race detector, if other ranks are threads of this process.

@@ -114,7 +114,7 @@ class ProcessGroupOccl final : public c10d::Backend {
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& opts) override;
-  /// Operations under way, and those that begin later, fail. Their memory stays in use until Gloo
+  /// Operations under way, and those that begin later, fail. Their memory is not reused until Gloo
   /// has noticed. Does not wait for other threads' calls.
   void abort() override;
   /// Waits for operations under way.
@@ -141,8 +141,8 @@ class ProcessGroupOccl final : public c10d::Backend {
   };
   c10::intrusive_ptr<WorkOccl> launch(Launch how, Prepare prepare);
   /// Sets `stash`: what the work must keep.
-  std::shared_ptr<GlooOperation> make_operation(const Progress::Step& step, Staging& staging,
-                                                GlooOperation::Call call,
+  std::shared_ptr<GlooOperation> make_operation(const Progress::Step& step, Stream& stream,
+                                                Staging& staging, GlooOperation::Call call,
                                                 GlooOperation::Waits waits,
                                                 std::shared_ptr<Stash>& stash,
                                                 const Tensors& buffers);

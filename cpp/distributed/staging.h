@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "distributed/gloo_operation.h"
+#include "distributed/stash.h"
 #include "memory/memory_use.h"
 #include "runtime/stream.h"
 
@@ -78,8 +78,8 @@ class Staging {
 
   /// What Gloo itself reads and writes; collected if commands are checked.
   std::span<const openreg::memory::MemoryUse> uses() const { return uses_; }
-  const GlooOperation::Memory& memory() const { return memory_; }
-  GlooOperation::Memory take_memory() { return std::move(memory_); }
+  const Stash::Memory& memory() const { return memory_; }
+  Stash::Memory take_memory() { return std::move(memory_); }
 
  private:
   struct Copy {
@@ -95,7 +95,7 @@ class Staging {
   const Stream& stream_;
   const Movement movement_;
   bool moves_all_ = true;
-  GlooOperation::Memory memory_;
+  Stash::Memory memory_;
   std::vector<std::function<void()>> before_;
   std::vector<openreg::memory::MemoryUse> uses_;
   std::vector<std::function<void()>> after_;

@@ -41,12 +41,6 @@ c10::intrusive_ptr<c10::ivalue::Future> future_of(const std::vector<at::Tensor>&
 
 }  // namespace
 
-void Stash::clear() {
-  GlooOperation::Memory memory;  // freed without the lock
-  const std::lock_guard lock(mutex_);
-  std::swap(memory, memory_);
-}
-
 WorkOccl::WorkOccl(int rank, What what, std::vector<Part> parts, std::vector<at::Tensor> outputs)
     : Work(rank, what.type),
       what_(std::move(what)),
@@ -71,7 +65,7 @@ void WorkOccl::synchronize() {
   backend::translate_errors([&] {
     for (const auto& part : parts_) part.end->wait(backend::current_stream(part.device.index()));
   });
-  for (const auto& part : parts_) part.stash->clear();
+  for (const auto& part : parts_) part.stash->release();
 }
 
 bool WorkOccl::wait(std::chrono::milliseconds timeout) {

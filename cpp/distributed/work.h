@@ -8,27 +8,15 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
 
 #include "distributed/gloo_operation.h"
+#include "distributed/stash.h"
 #include "runtime/event.h"
 
 namespace openreg::distributed {
-
-/// What a collective uses, kept until the program has made a stream wait for it: then the memory
-/// may be reused, in the order of that stream. Thread safe.
-class Stash {
- public:
-  explicit Stash(GlooOperation::Memory memory) : memory_(std::move(memory)) {}
-  void clear();
-
- private:
-  std::mutex mutex_;
-  GlooOperation::Memory memory_;
-};
 
 /// The result of a call of a collective. As with NCCL, wait() makes the current stream wait, not
 /// the host; a failure belongs to the stream, and is raised when the host waits for that stream.

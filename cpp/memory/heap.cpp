@@ -199,6 +199,22 @@ void Heap::collect() {
   }
 }
 
+Block* Heap::hold_pending(const void* address) {
+  for (const auto& [stream, events] : pending_) {
+    const auto found = std::ranges::find(
+        events, address,
+        [](const Pending& pending) -> const void* { return pending.block->address; });
+    if (found == events.end()) continue;
+    ++found->block->events;
+    return found->block;
+  }
+  return nullptr;
+}
+
+void Heap::release_pending(Block& block) {
+  if (--block.events == 0) make_available(block, {});
+}
+
 std::vector<Stream*> Heap::awaited_streams() const {
   std::vector<Stream*> streams;
   for (const auto& [stream, events] : pending_) streams.push_back(stream);

@@ -53,6 +53,11 @@ class Heap {
   /// The streams whose work may use the block: its own, and those of record_stream(). Throws as
   /// record_stream() does.
   std::vector<Stream*> streams_of(const void* address) const;
+  /// Keeps the freed block that begins at `address`, and that other streams have yet to finish
+  /// with, from being reused until release_pending(). nullptr: there is none.
+  Block* hold_pending(const void* address);
+  /// Ends hold_pending().
+  void release_pending(Block& block);
   /// Makes those freed blocks available that other streams have finished with. Allocations do so
   /// too.
   void collect();

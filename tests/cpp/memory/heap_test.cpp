@@ -126,6 +126,31 @@ TEST_F(HeapTest, ABlockThatTwoStreamsUsedWaitsForBoth) {
   EXPECT_EQ(allocate(1000, 0), block);
 }
 
+TEST_F(HeapTest, AHeldPendingBlockIsNotReusedAfterItsMark) {
+  void* block = allocate(1000, 0);
+  EXPECT_EQ(heap.hold_pending(block), nullptr);  // the program has it
+  heap.record_stream(block, stream(1));
+  heap.free(block);
+  auto* const held = heap.hold_pending(block);
+  ASSERT_NE(held, nullptr);
+  backing.complete(0);
+  EXPECT_NE(allocate(1000, 0), block);
+  EXPECT_EQ(statistics().active.current(), 2);
+  heap.release_pending(*held);
+  EXPECT_EQ(heap.hold_pending(block), nullptr);
+  EXPECT_EQ(allocate(1000, 0), block);
+}
+
+TEST_F(HeapTest, APendingBlockMayBeHeldUntilBeforeItsMark) {
+  void* block = allocate(1000, 0);
+  heap.record_stream(block, stream(1));
+  heap.free(block);
+  heap.release_pending(*heap.hold_pending(block));
+  EXPECT_NE(allocate(1000, 0), block);
+  backing.complete(0);
+  EXPECT_EQ(allocate(1000, 0), block);
+}
+
 TEST_F(HeapTest, TheStreamsOfABlockAreItsOwnAndThoseThatWereRecorded) {
   void* block = allocate(1000, 0);
   EXPECT_EQ(heap.streams_of(block), std::vector{&stream(0)});
