@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <thread>
+#include <utility>
 
 #include "address_space/address_space.h"
 #include "base/settings.h"
@@ -65,8 +68,26 @@ DeviceHeap::Allocation DeviceHeap::allocate(std::size_t bytes, Stream& stream,
     Allocation result;
     const LockGuard lock(mutex_);
     if (attempt(result, cached)) return result;
-  } while (free_memory(device_));
+  } while (free_memory(device_) ||
+           (settings().launch_blocking && capture_of(stream) == 0 && catch_up()));
   return allocate_slowly(bytes, stream, context);
+}
+
+// With TORCH_OPENREG_LAUNCH_BLOCKING=1 streams have done their work, but an engine that the system
+// has interrupted may not have passed the events after it. Transfers between ranks do not block.
+bool DeviceHeap::catch_up() {
+  constexpr std::chrono::milliseconds kLongest{100};
+  constexpr std::chrono::microseconds kPause{50};
+  const auto end = std::chrono::steady_clock::now() + kLongest;
+  const auto before = locked([](Heap& heap) { return heap.statistics().active.current(); });
+  while (true) {
+    const auto [active, awaits_none] = locked([](Heap& heap) {
+      heap.collect();
+      return std::pair(heap.statistics().active.current(), heap.awaited_streams().empty());
+    });
+    if (awaits_none || std::chrono::steady_clock::now() > end) return active < before;
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 // Tries what CUDA's allocator tries, in the same order. CUDA's keeps its lock all the time; here

@@ -90,6 +90,7 @@ class DeviceHeap {
   template <class Detach, class Then>
   void release_to_device(Detach detach, Then then);
   void wait_for_users();
+  bool catch_up();
   Allocation allocate_slowly(std::size_t bytes, Stream& stream, const Context& context);
   Allocation allocate_as_cuda(std::size_t bytes, Stream& stream, const Context& context);
   void apply_limit() OPENREG_REQUIRES(mutex_);
