@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -24,10 +25,9 @@ class Driver:
         self.utils = SimpleNamespace(get_device_properties=self._get_device_properties)
 
     def get_current_target(self) -> Any:
-        from triton.backends.compiler import GPUTarget
-
+        backends = importlib.import_module("triton.backends.compiler")
         properties: Any = openreg.get_device_properties()
-        return GPUTarget("cuda", max(80, 10 * properties.major + properties.minor), 32)
+        return backends.GPUTarget("cuda", max(80, 10 * properties.major + properties.minor), 32)
 
     def get_current_device(self) -> int:
         return openreg.current_device()
@@ -38,7 +38,7 @@ class Driver:
     def get_active_torch_device(self) -> torch.device:
         return torch.device(NAME, openreg.current_device())
 
-    def get_device_interface(self) -> ModuleType:
+    def get_device_interface(self) -> Any:
         return torch.get_device_module(NAME)
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
