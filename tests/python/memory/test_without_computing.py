@@ -342,7 +342,7 @@ def attend_after_the_first_use():
 
 
 def attend_after_the_choice():
-    torch.openreg.init()
+    torch.openreg.Stream().synchronize()
     torch.openreg.set_compute_mode(False)
     q = torch.empty(1, 2, 64, 64, device="openreg", dtype=torch.bfloat16, requires_grad=True)
     print(type(torch.nn.functional.scaled_dot_product_attention(q, q, q).grad_fn).__name__)
