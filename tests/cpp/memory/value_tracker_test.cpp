@@ -136,10 +136,8 @@ TEST_F(ValueTrackerTest, WhatOwnsSomethingRuns) {
 
 TEST_F(ValueTrackerTest, SaysWhichCommandsDoNothing) {
   const auto does_nothing = [&](const std::vector<MemoryUse>& memory) {
-    Launch launch{.stream = *stream,
-                  .name = "aten::test",
-                  .memory = memory,
-                  .kernel = &counting_kernel()};
+    Launch launch{
+        .stream = *stream, .name = "aten::test", .memory = memory, .kernel = &counting_kernel()};
     tracker().before_enqueue(launch);
     return launch.idle != nullptr && launch.idle == launch.kernel;
   };
