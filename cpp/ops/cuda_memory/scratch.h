@@ -34,7 +34,7 @@ class Scratch {
   }
 
   int device() const noexcept { return stream_.device(); }
-  /// Of the calling thread and the stream.
+  /// Uses cuBLAS's workspace of the calling thread and the stream.
   void use_blas_workspace() {
     uses_blas_workspace_ = true;
     cuda_memory::use_blas_workspace(stream_);

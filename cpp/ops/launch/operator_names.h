@@ -15,7 +15,7 @@ namespace openreg::ops {
 /// each with its overload, or with '*' at the end for all that begin so.
 bool names_operator(std::string_view names, std::string_view op);
 
-/// Of "aten::sort.stable".
+/// The operator and the overload of a text such as "aten::sort.stable".
 c10::OperatorName operator_name(std::string_view op);
 /// Null if there is no such operator.
 const c10::FunctionSchema* find_schema(const c10::OperatorName& name);
