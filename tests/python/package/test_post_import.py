@@ -95,7 +95,9 @@ def test_a_callback_may_be_named(module, monkeypatch):
 
 @pytest.mark.parametrize(("module", "patch"), patches._WHEN_IMPORTED)
 def test_patches_name_functions_of_this_package_and_modules_of_pytorch(module, patch):
-    assert importlib.util.find_spec(module) is not None
+    # PyTorch does not need Triton for the CPU.
+    package = module.partition(".")[0]
+    assert package == "triton" or importlib.util.find_spec(module) is not None
     name, function = patch.split(":")
     source = Path(patches.__file__).parent / f"{name.replace('.', '/')}.py"
     definitions = {each.name: each for each in ast.parse(source.read_text()).body if isinstance(each, ast.FunctionDef)}
