@@ -16,8 +16,8 @@ namespace openreg::memory {
 // Note [Without computing]
 //
 // With TORCH_OPENREG_COMPUTE=0 a program runs as always: each command is launched, ordered,
-// captured and traced, and its memory is allocated and freed. But in place of most kernels runs one
-// of the same name that does nothing, which is not even queued where nobody could see it. So memory
+// captured and traced, and its memory is allocated and freed. But most kernels are replaced by one
+// of the same name that does nothing, and that is queued only if its run is observable. So memory
 // is never touched, however much is allocated, and a step of a large model takes as long as its
 // launches.
 //
@@ -42,10 +42,6 @@ constexpr std::string_view kInt64 = "int64";
 // Of the names that backend::dtype_name() returns. Called for each tensor of each launch.
 bool is_integral(const char* dtype) {
   return dtype[0] == 'i' || dtype[0] == 'u' || (dtype[0] == 'b' && dtype[1] == 'o');
-}
-
-bool is_small_use(std::size_t bytes, const char* dtype) {
-  return bytes <= kMostNumbers || (bytes <= kMostIntegers && is_integral(dtype));
 }
 
 bool has_prefix(std::string_view name, std::span<const std::string_view> prefixes) {
@@ -116,8 +112,8 @@ void ValueTracker::start_if_enabled() {
   instance_ = &tracker;
 }
 
-bool ValueTracker::is_small(std::size_t bytes, std::string_view dtype) noexcept {
-  return is_small_use(bytes, std::string(dtype).c_str());
+bool ValueTracker::is_small(std::size_t bytes, const char* dtype) noexcept {
+  return bytes <= kMostNumbers || (bytes <= kMostIntegers && is_integral(dtype));
 }
 
 const Kernel& ValueTracker::idle(const Kernel& kernel, bool fills) {
@@ -172,7 +168,7 @@ Values ValueTracker::decide(const Launch& launch, Step& step) {
         .reads = !overwritten && !use.pinned,
         .writes = use.writes && !use.pinned,
         .wholly = overwritten && bytes >= use.storage_bytes,
-        .is_small = is_small_use(bytes, use.dtype),
+        .is_small = is_small(bytes, use.dtype),
         .becomes_known = op.finds_infinities && use.storage_bytes <= sizeof(double),
         .becomes_assumed = op.chooses && assumptions_.balanced_routing && use.dtype == kInt64};
     step.is_small &= effect.is_small;
@@ -251,7 +247,7 @@ void ValueTracker::make_idle(Launch& launch) {
     pinned |= use.pinned;
     if (!use.writes || use.footprint.empty() || !use.footprint.is_contiguous()) continue;
     // The host may read pinned memory, of any size.
-    const bool may_be_read = use.pinned || is_small_use(use.footprint.bytes(), use.dtype);
+    const bool may_be_read = use.pinned || is_small(use.footprint.bytes(), use.dtype);
     if (!may_be_read && !assumptions_.balanced_routing) continue;
     const auto fill = fill_for(launch, use);
     if (may_be_read || fill.modulus != 0) fills.push_back(fill);

@@ -49,7 +49,7 @@ class ValueTracker final : public CommandCheck {
 
   /// Whether a kernel may run on, or the host may move, this much: integers and booleans up to
   /// 1 MiB, numbers with a fraction up to 4 KiB.
-  static bool is_small(std::size_t bytes, std::string_view dtype) noexcept;
+  static bool is_small(std::size_t bytes, const char* dtype) noexcept;
 
   void before_enqueue(Launch& launch) override;
   void before_replay(Launch& launch) override;

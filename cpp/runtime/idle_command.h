@@ -8,8 +8,8 @@
 
 namespace openreg {
 
-/// Like Stream::enqueue() with a kernel that does nothing: the command is left out where nobody
-/// could see it, which is outside of captures, recorded traces and adversarial schedules.
+/// Like Stream::enqueue() with a kernel that does nothing: the command is not queued if its
+/// run is not observable: outside of captures, recorded traces and adversarial schedules.
 void enqueue_idle(Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments);
 
 }  // namespace openreg

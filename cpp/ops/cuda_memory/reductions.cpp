@@ -235,7 +235,7 @@ std::array<ConvolutionUse, kMaxDevices> g_convolution_uses;  // under g_convolut
 
 }  // namespace
 
-// cuDNN chooses by heuristics, or by measurements, that nobody else has. Its implicit products need
+// cuDNN chooses by internal heuristics, or by measurements on the GPU. Its implicit products need
 // no workspace; those for tensor cores may convert all tensors to another layout, and accumulate in
 // float32. If there is no memory for a workspace, PyTorch takes the next algorithm.
 void note_convolution(const Call& call, Scratch& scratch) {
