@@ -90,10 +90,12 @@ void define_classes() {
         .def("perform_nocolor_split", [](ProcessGroupOccl&, const c10::Device&) {});
     py::class_<FakePeers, c10::intrusive_ptr<FakePeers>, c10d::Backend>(scope, "FakeGloo")
         .def(py::init([](const c10::intrusive_ptr<c10d::Store>&, int rank, int size,
-                         std::chrono::milliseconds timeout) {
+                         std::chrono::milliseconds timeout, bool enable_reconfigure) {
+               TORCH_CHECK(!enable_reconfigure, "openreg: a fake world cannot be reconfigured");
                return c10::make_intrusive<FakePeers>(rank, size, timeout);
              }),
-             py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"))
+             py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
+             py::arg("enable_reconfigure") = false)  // which torch 2.13 does not give
         .def(py::init([](const c10::intrusive_ptr<c10d::Store>&, int rank, int size,
                          const c10::intrusive_ptr<c10d::Backend::Options>& options) {
                return c10::make_intrusive<FakePeers>(rank, size, options->timeout);
