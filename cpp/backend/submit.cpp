@@ -1,5 +1,7 @@
 #include "backend/submit.h"
 
+#include <functional>
+
 #include "backend/compute_threads.h"
 #include "backend/exception.h"
 #include "base/settings.h"
@@ -30,11 +32,12 @@ void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::
                           .memory = {used.data(), used.size()},
                           .kernel = &kernel,
                           .arguments = arguments};
-    memory::checks::enqueue_checked(launch, [&] {
+    const auto enqueue_launch = [&] {
       if (launch.kernel == launch.idle && !how.waits && !settings().launch_blocking)
-        return enqueue_idle(stream, *launch.kernel, launch.arguments);
+        return enqueue_idle(stream, *launch.kernel, launch.arguments, launch.idle_writes);
       enqueue(*launch.kernel, launch.arguments);
-    });
+    };
+    memory::checks::enqueue_checked(launch, std::cref(enqueue_launch));  // without a copy
   });
   how.counted_as.add();
 }

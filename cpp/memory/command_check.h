@@ -36,7 +36,8 @@ struct Launch {
   const Kernel* kernel = nullptr;
   std::span<const std::byte> arguments{};
   std::vector<std::byte> replaced{};  ///< for the arguments of another kernel
-  const Kernel* idle = nullptr;       ///< a kernel that a check has put there and that does nothing
+  const Kernel* idle = nullptr;       ///< a kernel that a check has put there: see enqueue_idle()
+  bool idle_writes = false;
   // Of a run:
   CaptureId graph = 0;           ///< the capture that the graph is the result of; 0: a command
   const Stream* last = nullptr;  ///< of the previous run, which comes before; null: there is none

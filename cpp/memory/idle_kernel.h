@@ -24,6 +24,10 @@ class IdleKernel final : public Kernel {
   /// With `fills` the arguments of its commands end as append() makes them.
   IdleKernel(const Kernel& kernel, bool fills);
 
+  /// How many bytes append() appends.
+  static std::size_t size_of(std::span<const Fill> fills) noexcept {
+    return fills.size_bytes() + sizeof(std::size_t);
+  }
   static void append(std::vector<std::byte>& arguments, std::span<const Fill> fills);
 };
 

@@ -253,10 +253,10 @@ void ValueTracker::make_idle(Launch& launch) {
     if (may_be_read || fill.modulus != 0) fills.push_back(fill);
   }
   launch.kernel = &idle(*launch.kernel, !fills.empty());
-  if (fills.empty()) {
-    if (!pinned) launch.idle = launch.kernel;
-    return;
-  }
+  if (!pinned) launch.idle = launch.kernel;
+  if (fills.empty()) return;
+  launch.idle_writes = true;
+  launch.replaced.reserve(launch.arguments.size() + IdleKernel::size_of(fills));
   launch.replaced.assign(launch.arguments.begin(), launch.arguments.end());
   IdleKernel::append(launch.replaced, fills);
   launch.arguments = launch.replaced;

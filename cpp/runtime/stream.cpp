@@ -75,11 +75,14 @@ void Stream::enqueue(const Kernel& kernel, std::span<const std::byte> arguments,
   stream.enqueue_run(kernel, arguments, cost, site, FenceRef(), backpressure);
 }
 
-void enqueue_idle(Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments) {
-  if (tracing::on() || adversary::is_active() || capture_of(stream) != 0)
-    return stream.enqueue(kernel, arguments);
+void enqueue_idle(Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
+                  bool writes) {
+  const StreamImpl& impl = StreamImpl::of(stream);
+  const bool is_observed = tracing::on() || adversary::is_active() || capture_of(stream) != 0;
+  if (is_observed || (writes && !impl.drained())) return stream.enqueue(kernel, arguments);
   check_usable();
-  check_accepts(StreamImpl::of(stream), kernel);
+  check_accepts(impl, kernel);
+  if (writes) kernel.run(arguments);
 }
 
 void Stream::wait_for_room() {

@@ -139,7 +139,7 @@ TEST_F(ValueTrackerTest, SaysWhichCommandsDoNothing) {
     Launch launch{
         .stream = *stream, .name = "aten::test", .memory = memory, .kernel = &counting_kernel()};
     tracker().before_enqueue(launch);
-    return launch.idle != nullptr && launch.idle == launch.kernel;
+    return launch.idle != nullptr && launch.idle == launch.kernel && !launch.idle_writes;
   };
   EXPECT_TRUE(does_nothing({reads(0, kLarge), writes(1, kLarge)}));
   EXPECT_FALSE(does_nothing({reads(0, kLarge), writes(1)}));  // it fills the result
