@@ -1,10 +1,12 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -71,11 +73,14 @@ void init_cuda_memory(nb::module_& m) {
   m.def(
       "set_gpu",
       [](int major, int minor, int multiprocessors, int threads_per_multiprocessor) {
+        const auto before = cuda_memory::gpu();
         cuda_memory::set_gpu({major, minor, multiprocessors, threads_per_multiprocessor});
+        return std::tuple(before.major, before.minor, before.multiprocessors,
+                          before.threads_per_multiprocessor);
       },
       nb::arg("major"), nb::arg("minor"), nb::arg("multiprocessors"),
       nb::arg("threads_per_multiprocessor"),
-      "The GPU whose memory is reproduced without computing.");
+      "The GPU whose memory is reproduced without computing. Returns the one before.");
   m.def("reproduce_cuda_allocations", &cuda_memory::reproduce, nb::arg("enabled"),
         "False: operators allocate only what those of a device that computes do.");
   m.def("clear_blas_workspaces", &cuda_memory::clear_blas_workspaces, ReleaseGil());

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from .. import openreg
+from .. import _C, openreg
 from . import text
 from .page import page
 from .profiles import PROFILES, with_memory
@@ -92,6 +92,8 @@ def record(profile: str) -> Iterator[FitsReport]:
     result = FitsReport(profile, usable)
     _active.append(result)
     recorder = Recorder(usable)
+    gpu = PROFILES[profile].gpu
+    gpu_before = _C.set_gpu(*gpu.capability, gpu.multiprocessors, gpu.threads) if gpu else None
     ended = Ended.PROGRAM
     try:
         yield result
@@ -102,5 +104,7 @@ def record(profile: str) -> Iterator[FitsReport]:
         ended = Ended.ERROR
         raise
     finally:
+        if gpu_before:
+            _C.set_gpu(*gpu_before)
         _active.clear()
         result._done = recorder.finish(ended)

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 def fits(profile: str) -> Iterator[FitsReport]:
     """Context manager: whether the work inside fits on a GPU, and who holds the memory at its peak (docs/fits.md).
 
-    Inside, each device can reserve what PyTorch can reserve on that GPU, if it has as much itself. What was allocated
-    before counts, too. `_record_memory_history` has no effect inside, and what it has recorded before is discarded.
+    Inside, each device can reserve what PyTorch can reserve on that GPU, if it has as much itself. Without computing,
+    operators take that GPU's workspaces. What was allocated before counts, too. `_record_memory_history` has no effect
+    inside, and what it has recorded before is discarded.
 
     Example::
 
