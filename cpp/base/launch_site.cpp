@@ -25,11 +25,6 @@ void enable_launch_sites(bool wanted) {
       wanted ? g_finder.load(std::memory_order_acquire)->here : nullptr, std::memory_order_relaxed);
 }
 
-LaunchSite current_line() noexcept {
-  const auto here = g_finder.load(std::memory_order_acquire)->here;
-  return here ? here() : 0;
-}
-
 LaunchSite line_in_program() noexcept {
   const auto in_program = g_finder.load(std::memory_order_acquire)->in_program;
   return in_program ? in_program() : 0;

@@ -40,9 +40,6 @@ inline LaunchSite launch_site() noexcept {
   const auto here = detail::g_launch_site_here.load(std::memory_order_relaxed);
   return here ? here() : 0;
 }
-/// The line that the calling thread is at, whether or not lines are looked for. Takes a
-/// microsecond.
-LaunchSite current_line() noexcept;
 /// The innermost line of the program that the calling thread is in, whatever the setting; 0: it is
 /// unknown.
 LaunchSite line_in_program() noexcept;
