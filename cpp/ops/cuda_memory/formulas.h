@@ -18,6 +18,7 @@ void allocate_for_reduction(const Call& call, Scratch& scratch);
 void allocate_for_reduction_of(const at::Tensor& input, const at::Tensor& result,
                                at::IntArrayRef dims, std::string_view op, Scratch& scratch);
 
+// convolutions.cpp
 /// Allocates nothing: see ConvolutionUse.
 void note_convolution(const Call& call, Scratch& scratch);
 /// The gradient of the bias is a sum.
