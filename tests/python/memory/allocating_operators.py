@@ -15,7 +15,7 @@ import torch
 BLOCK = 512
 KIB, MIB = 1 << 10, 1 << 20
 
-F16, BF16, F32, I64 = torch.float16, torch.bfloat16, torch.float32, torch.int64
+BF16, F32, I64 = torch.bfloat16, torch.float32, torch.int64
 
 
 def rounded(*sizes: int) -> int:
