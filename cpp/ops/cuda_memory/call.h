@@ -21,13 +21,12 @@ namespace openreg::ops::cuda_memory {
 /// command.
 class Call {
  public:
+  /// `op`: the operator as "aten::sort.stable".
   /// `schema`: of the operator; null if the command has its arguments in another order. Then only
   /// tensors can be read.
   Call(std::string_view op, const c10::FunctionSchema* schema, std::span<const std::byte> command,
        ValueFormat format);
 
-  /// The operator as "aten::sort.stable".
-  std::string_view op() const noexcept { return op_; }
   /// The operator without namespace and overload, as "sort".
   std::string_view base_name() const noexcept;
 
