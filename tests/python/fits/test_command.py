@@ -48,6 +48,7 @@ def test_reads_of_values_that_are_not_computed_are_reported_with_their_lines(tmp
     assert "values    not computed; the program read 2 that are unknown:" in result.output
 
 
+@pytest.mark.full
 def test_functions_at_exit_run_when_a_program_is_ended(tmp_path):
     code = "import atexit; atexit.register(print, 'at exit')\ntry:\n  " + "\n  ".join(TRAIN.strip().splitlines())
     code += "\nexcept Exception: print('caught')\nfinally: print('finally')\nprint('the end')"
@@ -167,6 +168,7 @@ for _ in range(100):
     assert "below: rank 1" in done.stdout
 
 
+@pytest.mark.full
 def test_a_process_that_runs_out_of_memory_ends_those_that_wait_for_it(tmp_path):
     code = """
 import os, time, torch
@@ -202,6 +204,7 @@ if __name__ == "__main__":
     assert [report["devices"][0]["allocated"] for report in result.json["reports"]] == [8 << 20, 8 << 20]
 
 
+@pytest.mark.full
 def test_what_would_help_is_what_was_run(tmp_path):
     result = fits(tmp_path, TRAIN, "--profile", "t4", "--try=--batch 8", arguments=("--batch", "64"))
     assert result.status == 0, result.errors

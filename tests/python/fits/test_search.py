@@ -81,6 +81,7 @@ def test_a_program_gets_the_value_as_an_argument_and_as_a_variable(tmp_path, cou
     assert result.json["verdicts"][0]["needed"] == 14 << 30
 
 
+@pytest.mark.full
 def test_a_range_that_does_not_fit_at_all_ends_with_status_1(tmp_path):
     result = fits(tmp_path, PROGRAM.format('int(os.environ["blocks"])'), "--profile", "t4", "--search", "blocks=8..9")
     assert result.status == 1
