@@ -217,7 +217,13 @@ PROGRAMS = {
     )
 }
 
-FIGURES = "allocated_bytes.all.peak", "active_bytes.all.peak", "reserved_bytes.all.peak", "allocation.all.allocated"
+FIGURES = (
+    "requested_bytes.all.peak",
+    "allocated_bytes.all.peak",
+    "active_bytes.all.peak",
+    "reserved_bytes.all.peak",
+    "allocation.all.allocated",
+)
 
 
 def memory_of(program: Callable[[], None]) -> dict[str, int]:

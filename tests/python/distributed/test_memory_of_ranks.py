@@ -26,9 +26,10 @@ def measure(rank: int, alike: bool = False) -> dict[str, dict[str, int]]:
         fsdp_constants.library().use_cuda_segments(True)
         fsdp_constants.library().reproduce_cuda_allocations(False)
     figures = {name: parallel_programs.memory_of(program) for name, program in parallel_programs.PROGRAMS.items()}
-    # It records streams: when memory is free again depends, as on a GPU, on how far the device is behind the host.
+    # It records streams: when memory is free again depends, as on a GPU, on how far the device is behind the host, and
+    # so does which block is reused, and how much larger than requested it is.
     figures["fsdp1"] = {
-        name: figures["fsdp1"][name] for name in ("allocated_bytes.all.peak", "allocation.all.allocated")
+        name: figures["fsdp1"][name] for name in ("requested_bytes.all.peak", "allocation.all.allocated")
     }
     return figures
 
