@@ -153,6 +153,8 @@ def validate(model: nn.Module, options: Options, device: torch.device) -> None:
 
 
 def generate(model: nn.Module, device: torch.device) -> None:
+    # Without DDP, with which PyTorch cannot compile the growing text.
+    model = getattr(model, "module", model)
     model.eval()
     text = torch.randint(1000, (1, 4)).to(device)
     for _ in range(50):
