@@ -11,7 +11,7 @@ import torch
 MIB = 1 << 20
 
 FOLDER = Path(__file__).parent
-PROGRAMS = [30, pytest.param(1000, marks=[pytest.mark.full, pytest.mark.timeout(1800)])]
+PROGRAMS = [30, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(600)])]
 # PYTORCH_ALLOC_CONF, and the same for the model.
 SETTINGS = {
     "default": ("", ""),
