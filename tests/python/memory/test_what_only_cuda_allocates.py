@@ -56,6 +56,7 @@ before = M.memory_allocated()
 note(); note()
 for _ in range(2):
     thread = threading.Thread(target=note); thread.start(); thread.join()
+M.synchronize()
 stream = torch.Stream(DEVICE)
 with stream:
     note()
