@@ -177,7 +177,10 @@ def in_fake_worlds(_: int, *sizes: int) -> dict[tuple[int, int], Any]:
     return found
 
 
-MODES = [pytest.param("1", id="computing"), pytest.param("0", id="without computing")]
+MODES = [
+    pytest.param("1", id="computing"),
+    pytest.param("0", id="without computing", marks=pytest.mark.no_executor("nothing computes")),
+]
 SIZES = (2, 3)
 
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from devices import DEVICE
 from ranks import run_ranks
 
-pytestmark = pytest.mark.any_device
+pytestmark = [pytest.mark.any_device, pytest.mark.no_executor("nothing computes")]
 
 RANKS = 2
 COMPUTING, NOT_COMPUTING = {"TORCH_OPENREG_COMPUTE": "1"}, {"TORCH_OPENREG_COMPUTE": "0"}

@@ -35,17 +35,6 @@ def a_report_says_whether_the_work_fits():
     assert report.device.kinds == {"inputs and other data": 16 << 20}
 
 
-def operators_take_the_workspaces_of_the_gpu():
-    MODULE.set_compute_mode(False)
-    x = torch.ones(64, 64, device=DEVICE)
-    with MODULE.fits("h100") as report:
-        x @ x
-    assert report.device.kinds["workspaces"] == 32 << 20
-    with torch.Stream(DEVICE), MODULE.fits("a100-40") as report:
-        x @ x
-    assert report.device.kinds["workspaces"] == (8 << 20) + (128 << 10)
-
-
 def what_does_not_fit_runs_out_of_memory_as_there():
     with pytest.raises(torch.OutOfMemoryError), MODULE.fits(TINY) as report:
         kept = [torch.empty(16 << 20, dtype=torch.uint8, device=DEVICE) for _ in range(9)]

@@ -10,6 +10,8 @@ from fits_runs import SIDE, TRAIN, WEIGHT, fits
 
 from torch_openreg.fits.report import KINDS, Ended
 
+pytestmark = pytest.mark.no_executor("nothing computes")
+
 BATCH = 4 * 32 * SIDE
 
 

@@ -66,6 +66,7 @@ blocks = [torch.empty(2 << 30, dtype=torch.uint8, device="openreg") for _ in ran
 """
 
 
+@pytest.mark.no_executor("nothing computes")
 @pytest.mark.parametrize(
     ("count", "arguments", "values"),
     [('int(os.environ["blocks"])', (), "7..8"), ("int(sys.argv[1][2:])", ("--{blocks}",), "1..9")],
@@ -81,6 +82,7 @@ def test_a_program_gets_the_value_as_an_argument_and_as_a_variable(tmp_path, cou
     assert result.json["verdicts"][0]["needed"] == 14 << 30
 
 
+@pytest.mark.no_executor("nothing computes")
 @pytest.mark.full
 def test_a_range_that_does_not_fit_at_all_ends_with_status_1(tmp_path):
     result = fits(tmp_path, PROGRAM.format('int(os.environ["blocks"])'), "--profile", "t4", "--search", "blocks=8..9")
@@ -88,6 +90,7 @@ def test_a_range_that_does_not_fit_at_all_ends_with_status_1(tmp_path):
     assert result.output.endswith("blocks=8 does not fit on t4\n")
 
 
+@pytest.mark.no_executor("nothing computes")
 def test_a_search_whose_value_nobody_reads_is_an_error(tmp_path):
     result = fits(tmp_path, TRAIN, "--profile", "t4", "--steps", "1", "--search", "absent=1..4")
     assert result.status == 2

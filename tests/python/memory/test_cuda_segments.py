@@ -31,6 +31,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.no_executor("nothing computes")
 @pytest.mark.parametrize("programs", PROGRAMS)
 @pytest.mark.parametrize("name", [*SETTINGS, "toggled"])
 def test_random_programs_have_the_statistics_of_cuda_after_each_step(run_forked, name, programs):
@@ -118,6 +119,7 @@ def an_idle_device_reserves():
     del x
 
 
+@pytest.mark.no_executor("nothing computes")
 @pytest.mark.parametrize(("conf", "allocated", "reserved"), [(None, 12, 12), ("expandable_segments:True", 11, 20)])
 def test_devices_that_do_not_compute_follow_cudas_rules(run_alone, conf, allocated, reserved):
     lines = run_alone(

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.any_device, pytest.mark.full, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.any_device,
+    pytest.mark.no_executor("nothing computes"),
+    pytest.mark.full,
+    pytest.mark.timeout(1200),
+]
 
 FOLDER = Path(__file__).parents[2] / "fidelity"
 IDLE = {"TORCH_OPENREG_COMPUTE": "0"}

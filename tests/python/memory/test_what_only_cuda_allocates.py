@@ -248,3 +248,15 @@ print(json.dumps(_C.cuda_allocations()))
 def test_computing_devices_allocate_nothing_more(run):
     found = run(TWO_THREADS.replace("CLEAR", CLEAR), TORCH_OPENREG_COMPUTE="1", TORCH_OPENREG_MEMORY="1GiB")
     assert set(found) == {0}
+
+
+def test_a_block_of_fits_has_the_workspaces_of_its_gpu(run):
+    code = """
+x, found = torch.ones(64, 64, device=DEVICE), []
+for gpu in ("h100", "a100-40"):
+    with torch.Stream(DEVICE), M.fits(gpu) as report:
+        x @ x
+    found.append(report.device.kinds["workspaces"])
+print(json.dumps(found))
+"""
+    assert run(code) == [32 * MIB, WORKSPACE]

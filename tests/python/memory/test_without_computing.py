@@ -7,6 +7,8 @@ import os
 import pytest
 import torch
 
+pytestmark = pytest.mark.no_executor("nothing computes")
+
 
 @pytest.fixture
 def run_idle(run_alone):
