@@ -87,6 +87,46 @@ def test_the_trace_of_a_training_replayed_by_cudas_rules_has_its_peaks(run_forke
     )
 
 
+def published_peaks():
+    from torch import nn
+
+    from torch_openreg import _C
+
+    _C.use_cuda_segments(True)
+    hidden = 1024
+
+    class RMSNorm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(hidden, device="openreg"))
+
+        def forward(self, x):
+            wide = x.to(torch.float32)
+            return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+    def peak(used, _unused, rows, dtype):
+        x = torch.randn(rows, hidden, device="openreg", dtype=dtype)
+        dy = torch.randn_like(x)
+        x.requires_grad_()
+        peaks = []
+        for _ in range(3):
+            torch.openreg.reset_peak_memory_stats()
+            used(x).backward(dy, retain_graph=True)
+            peaks.append(torch.openreg.max_memory_allocated() / MIB)
+        return peaks[-1]
+
+    norms = [nn.LayerNorm(hidden, device="openreg") for _ in range(2)]
+    print(peak(*norms, 4096, torch.float32))
+    del norms
+    print(peak(RMSNorm(), RMSNorm(), 2048, torch.bfloat16))
+
+
+def test_peaks_are_those_that_liger_kernel_has_published_for_an_a100(run_alone):
+    """The rows of plain torch, in MiB: layer normalisation and RMS normalisation of 1024 columns."""
+    peaks = run_alone(published_peaks, TORCH_OPENREG_MEMORY="1GiB", TORCH_OPENREG_DEVICES="1")
+    assert peaks.split() == ["80.0625", "80.01953125"]
+
+
 def rules_cannot_change_with_memory():
     from torch_openreg import _C
 
