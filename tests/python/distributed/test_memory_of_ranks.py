@@ -13,10 +13,11 @@ import torch.distributed as dist
 from devices import DEVICE
 from ranks import run_ranks
 
-pytestmark = [pytest.mark.any_device, pytest.mark.no_executor("nothing computes")]
+pytestmark = pytest.mark.any_device
 
 RANKS = 2
 COMPUTING, NOT_COMPUTING = {"TORCH_OPENREG_COMPUTE": "1"}, {"TORCH_OPENREG_COMPUTE": "0"}
+no_executor = pytest.mark.no_executor("nothing computes")
 
 
 def measure(rank: int, alike: bool = False) -> dict[str, dict[str, int]]:
@@ -49,11 +50,13 @@ def fake_rank(folder: Any, environment: dict[str, str], function: Any, size: int
     return result
 
 
+@no_executor
 def test_a_rank_of_a_fake_world_takes_the_same_memory_without_computing(tmp_path):
     figures = [fake_rank(tmp_path, mode, measure, RANKS, 1, True) for mode in (COMPUTING, NOT_COMPUTING)]
     assert figures[0] == figures[1]
 
 
+@no_executor
 @pytest.mark.parametrize("checkpointed", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_fully_sharded_training_has_the_memory_that_pytorch_expects(checkpointed, tmp_path):
     figures = fake_rank(tmp_path, NOT_COMPUTING, constants, fsdp_constants.RANKS, 1, checkpointed)
@@ -63,7 +66,7 @@ def test_fully_sharded_training_has_the_memory_that_pytorch_expects(checkpointed
 # Each in processes of its own: a parameter of FSDP and the node that accumulates its gradient keep each other.
 @pytest.mark.full
 @pytest.mark.parametrize("checkpointed", [False, True])
-@pytest.mark.parametrize("mode", [COMPUTING, NOT_COMPUTING])
+@pytest.mark.parametrize("mode", [COMPUTING, pytest.param(NOT_COMPUTING, marks=no_executor)])
 def test_real_ranks_have_the_memory_that_pytorch_expects(mode, checkpointed, tmp_path):
     expected = pytest.approx(fsdp_constants.expected(checkpointed), abs=fsdp_constants.TOLERANCE)
     for figures in run_ranks(constants, fsdp_constants.RANKS, tmp_path, checkpointed, environment=mode, timeout=300):
@@ -137,6 +140,7 @@ def gathered_at_once(rank: int, limits: list[bool]) -> list[int]:
 LAYER, LAYERS = 2048, 12
 
 
+@no_executor
 def test_without_a_limit_on_all_gathers_the_schedule_decides_about_memory(tmp_path):
     best, worst = (
         fake_rank(tmp_path, NOT_COMPUTING | how, gathered_at_once, 8, 0, [True, False])
