@@ -33,15 +33,18 @@ IdleKernel::IdleKernel(const Kernel& kernel, bool fills)
              {.brief = true, .summarize = kernel.traits().summarize}) {}
 
 // Behind the arguments of the command: the fills and their number.
-void IdleKernel::append(std::vector<std::byte>& arguments, std::span<const Fill> fills) {
-  const auto append_bytes = [&](const void* from, std::size_t bytes) {
-    const auto begin = arguments.size();
-    arguments.resize(begin + bytes);
-    std::memcpy(arguments.data() + begin, from, bytes);
-  };
-  append_bytes(fills.data(), fills.size_bytes());
+std::vector<std::byte> IdleKernel::with_fills(std::span<const std::byte> arguments,
+                                              std::span<const Fill> fills) {
   const std::size_t count = fills.size();
-  append_bytes(&count, sizeof count);
+  std::vector<std::byte> result;
+  result.reserve(arguments.size() + fills.size_bytes() + sizeof count);
+  const auto append = [&](std::span<const std::byte> bytes) {
+    result.insert(result.end(), bytes.begin(), bytes.end());
+  };
+  append(arguments);
+  append(std::as_bytes(fills));
+  append(std::as_bytes(std::span(&count, 1)));
+  return result;
 }
 
 }  // namespace openreg::memory

@@ -21,14 +21,11 @@ class IdleKernel final : public Kernel {
     std::uint8_t value;
   };
 
-  /// With `fills` the arguments of its commands end as append() makes them.
+  /// With `fills` the arguments of its commands are those that with_fills() makes.
   IdleKernel(const Kernel& kernel, bool fills);
 
-  /// How many bytes append() appends.
-  static std::size_t size_of(std::span<const Fill> fills) noexcept {
-    return fills.size_bytes() + sizeof(std::size_t);
-  }
-  static void append(std::vector<std::byte>& arguments, std::span<const Fill> fills);
+  static std::vector<std::byte> with_fills(std::span<const std::byte> arguments,
+                                           std::span<const Fill> fills);
 };
 
 }  // namespace openreg::memory

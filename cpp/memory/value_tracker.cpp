@@ -256,9 +256,7 @@ void ValueTracker::make_idle(Launch& launch) {
   if (!pinned) launch.idle = launch.kernel;
   if (fills.empty()) return;
   launch.idle_writes = true;
-  launch.replaced.reserve(launch.arguments.size() + IdleKernel::size_of(fills));
-  launch.replaced.assign(launch.arguments.begin(), launch.arguments.end());
-  IdleKernel::append(launch.replaced, fills);
+  launch.replaced = IdleKernel::with_fills(launch.arguments, fills);
   launch.arguments = launch.replaced;
 }
 
